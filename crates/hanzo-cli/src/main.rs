@@ -1,0 +1,3 @@
+//! The `hanzo` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Models, tokenization, KV cache and generation.

@@ -1,0 +1,147 @@
+//! The operations a model is made of, as one narrow trait.
+//!
+//! A backend owns all memory behind [`Buffer`] and [`Weight`] handles. Operations are enqueued: they write to
+//! buffers that the caller allocated, and only [`Backend::download`] reads back. Operands of one call never
+//! alias; an operation that works in place has its own signature (`&Buffer` named `acc` or `x`). Shapes depend
+//! on the batch plan, never on tensor values. Activations are f32 today; accumulation and softmax are always
+//! f32 or wider.
+//!
+//! Alphabet: T rows of the batch (tokens of all its sequences), B sequences, D model width, H query heads, K
+//! key/value heads, Hd head width, F feed-forward width, V vocabulary, E experts, S experts chosen per token.
+
+mod args;
+
+pub use args::{
+    Activation, Attention, AttentionPlan, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
+    MoeMatMul, RmsNorm, Rope, RopeAngles, RopePairing, Route, RouteKind, ScatterRows,
+};
+
+use hanzo_quant::Format;
+
+use crate::{DType, QTensor, Result};
+
+/// Tokens of one block of the paged key/value cache.
+pub const KV_BLOCK: usize = 32;
+
+/// A handle of device memory: `len` elements of one type. Made by [`Backend::alloc`] and given back with
+/// [`Backend::free`]; backends reuse the memory.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// The backend's own index of the memory.
+    pub(crate) id: usize,
+    /// Element type.
+    pub(crate) dtype: DType,
+    /// Elements.
+    pub(crate) len: usize,
+}
+
+impl Buffer {
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A handle of a weight matrix on a device: `[N, K]`, or `[E, N, K]` for experts; its bits stay in `format`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// The backend's own index of the weight.
+    pub(crate) id: usize,
+    /// The weight format.
+    pub format: &'static Format,
+    /// Experts; 1 for a dense matrix.
+    pub n_experts: usize,
+    /// Output features of a row of results.
+    pub n: usize,
+    /// Input features.
+    pub k: usize,
+}
+
+/// What a device can do. See the module's documentation for the rules of operands.
+///
+/// Every operation returns [`crate::Error`] when operands do not fit together (checked by the argument structs
+/// before any work) and never panics on their values.
+pub trait Backend: Send {
+    /// Name for people: `cpu (2 threads, avx2)`.
+    fn name(&self) -> String;
+
+    /// Memory for `len` elements; its contents are unspecified.
+    fn alloc(&mut self, dtype: DType, len: usize) -> Result<Buffer>;
+
+    /// Gives memory back for reuse.
+    fn free(&mut self, buffer: Buffer);
+
+    /// Copies floats to a float buffer of the same length, converting to its type.
+    fn upload_f32(&mut self, dst: &Buffer, data: &[f32]) -> Result<()>;
+
+    /// Copies integers to a `U32` buffer of the same length.
+    fn upload_u32(&mut self, dst: &Buffer, data: &[u32]) -> Result<()>;
+
+    /// Waits for all work and copies a float buffer back, converted to f32.
+    fn download_f32(&mut self, src: &Buffer, out: &mut [f32]) -> Result<()>;
+
+    /// Waits for all work and copies a `U32` buffer back.
+    fn download_u32(&mut self, src: &Buffer, out: &mut [u32]) -> Result<()>;
+
+    /// Makes a weight `[N, K]` or `[E, N, K]` available to the device.
+    fn load(&mut self, tensor: &QTensor) -> Result<Weight>;
+
+    /// `out[t] = scale · table[ids[t]]`; out `[T, D]` f32.
+    fn embed(&mut self, out: &Buffer, args: &Embed<'_>) -> Result<()>;
+
+    /// `out[i] = src[rows[i]]`; out `[R, D]`.
+    fn gather_rows(&mut self, out: &Buffer, args: &GatherRows<'_>) -> Result<()>;
+
+    /// `out[rows[i]] = src[i]`, other rows untouched; out `[T, D]`.
+    fn scatter_rows(&mut self, out: &Buffer, args: &ScatterRows<'_>) -> Result<()>;
+
+    /// `out = x · weightᵀ + bias`; out `[T, N]`.
+    fn matmul(&mut self, out: &Buffer, args: &MatMul<'_>) -> Result<()>;
+
+    /// `acc += x`, element by element.
+    fn add(&mut self, acc: &Buffer, x: &Buffer) -> Result<()>;
+
+    /// Root-mean-square norm of each row: `out = x / sqrt(mean(x²) + eps) · weight`; out `[R, dim]`.
+    fn rms_norm(&mut self, out: &Buffer, args: &RmsNorm<'_>) -> Result<()>;
+
+    /// Fused residual and norm. Definition: `add(acc, args.x)`, then `rms_norm(out, acc)`.
+    fn add_rms_norm(&mut self, out: &Buffer, acc: &Buffer, args: &RmsNorm<'_>) -> Result<()>;
+
+    /// The rotations of a step, computed once for all layers that share them; out `[T, pairs, 2]` f32 holds
+    /// `(cos, sin) · magnitude` of `positions[t, axis[p]] · inv_freq[p]`, the angle taken in f64.
+    fn rope_angles(&mut self, out: &Buffer, args: &RopeAngles<'_>) -> Result<()>;
+
+    /// Rotates the first `2 · pairs` elements of each head in place; x `[T, heads, Hd]`.
+    fn rope(&mut self, x: &Buffer, args: &Rope<'_>) -> Result<()>;
+
+    /// Writes rows to their cache slots; cache `[block, K, 32, Hd]` of f16, bf16 or f32.
+    fn kv_append(&mut self, cache: &Buffer, args: &KvAppend<'_>) -> Result<()>;
+
+    /// Attention of each row over its range of the paged cache; out `[T, H, Hd]`.
+    fn attention(&mut self, out: &Buffer, args: &Attention<'_>) -> Result<()>;
+
+    /// `out = activation(gate) · up`; out `[T, F]`.
+    fn gated_activation(&mut self, out: &Buffer, args: &GatedActivation<'_>) -> Result<()>;
+
+    /// `x = cap · tanh(x / cap)` in place.
+    fn softcap(&mut self, x: &Buffer, cap: f32) -> Result<()>;
+
+    /// Chooses experts; ids `[T, S]` U32 by falling weight (ties: lower id first), weights `[T, S]` f32.
+    fn route(&mut self, ids: &Buffer, weights: &Buffer, args: &Route<'_>) -> Result<()>;
+
+    /// Product with the chosen experts' matrices; out `[T, S, N]`.
+    fn moe_matmul(&mut self, out: &Buffer, args: &MoeMatMul<'_>) -> Result<()>;
+
+    /// `out[t] = Σ_s weights[t, s] · y[t, s]` in the order of `s`; out `[T, D]`.
+    fn moe_combine(&mut self, out: &Buffer, args: &MoeCombine<'_>) -> Result<()>;
+}

@@ -1,0 +1,18 @@
+//! Tensors, model files and compute backends.
+//!
+//! * [`file`]: readers and writers of GGUF and safetensors; every file is hostile input.
+//! * [`QTensor`]: a weight as it lies in the file, in any format of `hanzo-quant`.
+//! * [`backend`]: the operations a model is made of, as one trait; [`reference`] is its naive f64 definition,
+//!   [`cpu`] the multi-threaded one.
+//! * [`parallel`]: the only place that starts threads.
+//!
+//! Knows nothing of architectures, tokenizers or requests.
+
+pub mod backend;
+mod dtype;
+mod error;
+mod qtensor;
+
+pub use dtype::DType;
+pub use error::{Error, Result};
+pub use qtensor::{Bytes, QTensor};

@@ -1,0 +1,3 @@
+//! `cargo xtask`: checks of the repository's own rules.
+
+fn main() {}
