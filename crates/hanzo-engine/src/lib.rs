@@ -1,1 +1,5 @@
 //! Models, tokenization, KV cache and generation.
+
+mod error;
+
+pub use error::{Error, Result};
