@@ -9,9 +9,13 @@
 //! Knows nothing of architectures, tokenizers or requests.
 
 pub mod backend;
+pub mod cpu;
 mod dtype;
 mod error;
+pub mod file;
+pub mod parallel;
 mod qtensor;
+pub mod reference;
 
 pub use dtype::DType;
 pub use error::{Error, Result};

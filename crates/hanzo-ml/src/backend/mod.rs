@@ -10,6 +10,8 @@
 //! key/value heads, Hd head width, F feed-forward width, V vocabulary, E experts, S experts chosen per token.
 
 mod args;
+pub(crate) mod check;
+pub(crate) mod slab;
 
 pub use args::{
     Activation, Attention, AttentionPlan, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,

@@ -1,0 +1,88 @@
+//! Handles to storages and weights, shared by the backends that live in host memory.
+
+use super::{Buffer, Weight};
+use crate::{Error, QTensor, Result};
+
+/// Storages by the index that a [`Buffer`] carries.
+pub(crate) struct Slab<S> {
+    slots: Vec<Option<S>>,
+    vacant: Vec<usize>,
+}
+
+impl<S> Default for Slab<S> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new() }
+    }
+}
+
+impl<S> Slab<S> {
+    /// Keeps a storage and gives its index.
+    pub(crate) fn insert(&mut self, storage: S) -> usize {
+        match self.vacant.pop() {
+            Some(id) => {
+                self.slots[id] = Some(storage);
+                id
+            }
+            None => {
+                self.slots.push(Some(storage));
+                self.slots.len() - 1
+            }
+        }
+    }
+
+    /// Forgets an index; its storage, if the handle was ours.
+    pub(crate) fn remove(&mut self, id: usize) -> Option<S> {
+        let storage = self.slots.get_mut(id)?.take()?;
+        self.vacant.push(id);
+        Some(storage)
+    }
+
+    pub(crate) fn get(&self, buffer: &Buffer) -> Result<&S> {
+        self.slots.get(buffer.id).and_then(Option::as_ref).ok_or_else(|| unknown(buffer))
+    }
+
+    /// Takes a storage out while an operation writes it; [`Slab::put`] brings it back.
+    pub(crate) fn take(&mut self, buffer: &Buffer) -> Result<S> {
+        self.slots.get_mut(buffer.id).and_then(Option::take).ok_or_else(|| unknown(buffer))
+    }
+
+    pub(crate) fn put(&mut self, buffer: &Buffer, storage: S) {
+        self.slots[buffer.id] = Some(storage);
+    }
+}
+
+/// The error for a buffer that this backend does not hold (made by another one, or in use).
+pub(crate) fn unknown(buffer: &Buffer) -> Error {
+    Error::op("buffer", format!("{buffer:?} does not belong to this backend"))
+}
+
+/// Weights by the index that a [`Weight`] carries, their bytes as they lie in the file.
+#[derive(Default)]
+pub(crate) struct Weights(Vec<QTensor>);
+
+impl Weights {
+    /// Keeps a tensor `[N, K]` or `[E, N, K]`.
+    pub(crate) fn load(&mut self, tensor: &QTensor) -> Result<Weight> {
+        let (n_experts, n, k) = match *tensor.shape() {
+            [n, k] => (1, n, k),
+            [e, n, k] => (e, n, k),
+            _ => {
+                return Err(Error::tensor(tensor.name(), format!("shape {:?} is no matrix", tensor.shape())));
+            }
+        };
+        if n_experts == 0 || n == 0 || k == 0 {
+            return Err(Error::tensor(tensor.name(), format!("shape {:?} is empty", tensor.shape())));
+        }
+        self.0.push(tensor.clone());
+        Ok(Weight { id: self.0.len() - 1, format: tensor.format(), n_experts, n, k })
+    }
+
+    /// The tensor of a handle, in the shape that the handle claims.
+    pub(crate) fn get(&self, weight: &Weight) -> Result<&QTensor> {
+        let tensor = self.0.get(weight.id).filter(|t| {
+            let elems = weight.n_experts.checked_mul(weight.n).and_then(|e| e.checked_mul(weight.k));
+            t.format() == weight.format && t.row_elems() == weight.k && elems == Some(t.elems())
+        });
+        tensor.ok_or_else(|| Error::op("weight", format!("{weight:?} does not belong to this backend")))
+    }
+}
