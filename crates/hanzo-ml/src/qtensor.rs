@@ -32,6 +32,13 @@ impl Bytes {
         let range = 0..bytes.len();
         Self { owner: Owner::Owned(bytes.into()), range }
     }
+
+    /// A part of these bytes, sharing their memory; `None` if it does not lie inside them.
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        self.get(range.clone())?;
+        let start = self.range.start;
+        Some(Self { owner: self.owner.clone(), range: start + range.start..start + range.end })
+    }
 }
 
 impl std::ops::Deref for Bytes {
@@ -66,7 +73,10 @@ impl QTensor {
         let want = format.bytes_of(row).zip(rows).and_then(|(b, n)| b.checked_mul(n));
         if want != Some(bytes.len()) {
             let have = bytes.len();
-            return Err(Error::tensor(name, format!("shape {shape:?} of {format:?} does not fit {have} bytes")));
+            return Err(Error::tensor(
+                name,
+                format!("shape {shape:?} of {format:?} does not fit {have} bytes"),
+            ));
         }
         Ok(Self { name: name.into(), format, shape, bytes })
     }
