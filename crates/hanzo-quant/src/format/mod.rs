@@ -1,4 +1,42 @@
 //! The traits row of a format and the common intermediate form that every integer format decodes to.
+//!
+//! Each format is one type in one file of this folder that implements `Quant` or `Plain` (see `layout`), and one row
+//! of [`crate::FORMATS`]. Sources: ggml's `src/ggml-common.h` for the blocks, `src/ggml-quants.c` and the PyPI package
+//! `gguf` for the order of operations.
+//!
+//! The common form is exact: for every format and every block it gives the very bits of ggml's own expression, for
+//! subnormal, negative, zero and infinite scales too, signed zeros included. Why, where the expressions differ:
+//! a minimum of `+0.0` subtracted changes no value (`−0.0 − 0.0` is `−0.0`); `d·q + m` of Q4_1 and Q5_1 is
+//! `d·q − (−m)`; a sign moves from a product to a quant (i-quants); a shift of ±1/8 with its factor 8 moves from
+//! quant to scale (IQ1), a power of two in range. The one corner it leaves open is which NaN stands for NaN: a
+//! processor chooses sign and payload, so NaN equals NaN in the tests.
+
+mod bits;
+mod dispatch;
+mod fp4;
+mod iq1;
+mod iq2;
+mod iq3;
+mod iq4;
+mod k_quants;
+pub(crate) mod layout;
+mod legacy;
+mod plain;
+mod q8;
+mod ternary;
+
+pub(crate) use self::{
+    fp4::{Mxfp4, Nvfp4},
+    iq1::{Iq1M, Iq1S},
+    iq2::{Iq2S, Iq2Xs, Iq2Xxs},
+    iq3::{Iq3S, Iq3Xxs},
+    iq4::{Iq4Nl, Iq4Xs},
+    k_quants::{Q2K, Q3K, Q4K, Q5K, Q6K},
+    legacy::{Q4_0, Q4_1, Q5_0, Q5_1},
+    plain::{Bf16, F16, F32, F64, I8, I16, I32, I64},
+    q8::{Q8_0, Q8_1, Q8K},
+    ternary::{Tq1_0, Tq2_0},
+};
 
 use std::fmt;
 
@@ -19,19 +57,40 @@ pub struct Group {
     pub minima: [f32; 2],
 }
 
+impl Group {
+    /// A group of a symmetric format.
+    #[inline(always)]
+    pub(crate) fn symmetric(quants: [i8; GROUP], scales: [f32; 2]) -> Self {
+        Self { quants, scales, minima: [0.0; 2] }
+    }
+
+    /// The 32 values.
+    #[inline(always)]
+    pub fn values(&self, out: &mut [f32; GROUP]) {
+        let quants = self.quants.as_chunks::<16>().0;
+        for (half, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            for (value, &quant) in out.iter_mut().zip(&quants[half]) {
+                *value = self.scales[half] * f32::from(quant) - self.minima[half];
+            }
+        }
+    }
+}
+
 /// How a format turns the bytes of one block into 32 elements.
 #[derive(Clone, Copy)]
 pub enum Unpack {
-    /// Integer formats: `(block, group index)` to the common form.
+    /// Integer formats: `(block, group index)` to the common form. Panics on a block shorter than `block_bytes` and
+    /// on a group that the block does not have.
     Int(fn(block: &[u8], group: usize) -> Group),
     /// Plain numbers (`F32`, `BF16`, `I8` …): a block is one element, and [`Format::decode`] gives the values.
     Scalar,
 }
 
-/// Decodes whole blocks: `bytes` holds `out.len() / block_elems` blocks.
+/// Decodes whole blocks: `bytes` holds `out.len() / block_elems` blocks; panics if it does not.
 pub type Decode = fn(bytes: &[u8], out: &mut [f32]);
 
-/// Encodes whole blocks, the inverse of [`Decode`].
+/// Encodes whole blocks, the inverse of [`Decode`]: `out` holds `values.len() / block_elems` blocks; panics if it does
+/// not. Values that are not finite give some block, never a panic.
 pub type Encode = fn(values: &[f32], out: &mut [u8]);
 
 /// One field of a block, in file order: the unit in which a device re-lays a tensor.
@@ -61,8 +120,10 @@ pub struct Format {
     pub scale_group: usize,
     /// The decoder of one group.
     pub unpack: Unpack,
-    /// The decoder of a row.
+    /// The decoder of a row, with the widest instructions of this processor.
     pub decode: Decode,
+    /// The same decoder with the target's baseline instructions: the same bits.
+    pub decode_baseline: Decode,
     /// The encoder of a row, where there is one.
     pub encode: Option<Encode>,
 }
@@ -84,6 +145,18 @@ pub enum TypeError {
     },
 }
 
+/// Type ids that ggml once wrote and no longer reads (`enum ggml_type` in `ggml.h`).
+const REMOVED: [(u32, &str); 8] = [
+    (4, "Q4_2"),
+    (5, "Q4_3"),
+    (31, "Q4_0_4_4"),
+    (32, "Q4_0_4_8"),
+    (33, "Q4_0_8_8"),
+    (36, "IQ4_NL_4_4"),
+    (37, "IQ4_NL_4_8"),
+    (38, "IQ4_NL_8_8"),
+];
+
 impl fmt::Display for TypeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,7 +176,11 @@ impl Format {
     /// # Errors
     /// [`TypeError`] for removed and unknown ids.
     pub fn from_ggml_type(id: u32) -> Result<&'static Self, TypeError> {
-        crate::FORMATS.iter().find(|f| f.ggml_type == id).ok_or(TypeError::Unknown { id })
+        let removed = || match REMOVED.iter().find(|row| row.0 == id) {
+            Some(&(id, was)) => TypeError::Removed { id, was },
+            None => TypeError::Unknown { id },
+        };
+        crate::FORMATS.iter().find(|f| f.ggml_type == id).ok_or_else(removed)
     }
 
     /// The format of a ggml name, in any case.

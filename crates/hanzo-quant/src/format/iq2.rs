@@ -1,0 +1,89 @@
+//! IQ2_XXS, IQ2_XS, IQ2_S: eight magnitudes from a lattice of 256, 512 or 1024 points, and eight signs.
+//!
+//! The scale is `d · (1/2 + s) / 4` with four bits of `s`.
+
+use super::{
+    Field, GROUP, Group,
+    bits::{bytes, f16_at, u16_at, u32_at},
+    layout::{Quant, fields},
+};
+use crate::grids::{self, EVEN_SIGNS, SIGN_MASKS};
+
+/// Four points of eight magnitudes with their sign bytes.
+#[inline(always)]
+fn signed(points: [[i8; 8]; 4], signs: [u8; 4]) -> [i8; GROUP] {
+    let magnitudes = points.as_flattened();
+    let masks = signs.map(|s| SIGN_MASKS[usize::from(s)]);
+    let masks = masks.as_flattened();
+    let mut quants = [0; GROUP];
+    for i in 0..GROUP {
+        quants[i] = (magnitudes[i] ^ masks[i]) - masks[i];
+    }
+    quants
+}
+
+#[inline(always)]
+fn scale(block: &[u8], bits: u8) -> f32 {
+    f16_at(block, 0) * (0.5 + f32::from(bits)) * 0.25
+}
+
+pub(crate) struct Iq2Xxs;
+
+impl Quant for Iq2Xxs {
+    const NAME: &'static str = "IQ2_XXS";
+    const GGML_TYPE: u32 = 16;
+    const ELEMS: usize = 256;
+    const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64)]);
+    const SCALE_GROUP: usize = 32;
+
+    /// Eight bytes a group: four points, then four sign indices of seven bits and the scale in the top four.
+    #[inline(always)]
+    fn unpack(block: &[u8], group: usize) -> Group {
+        let points: &[u8; 4] = bytes(block, 2 + 8 * group);
+        let word = u32_at(block, 6 + 8 * group);
+        let signs = [0, 7, 14, 21].map(|shift| EVEN_SIGNS[(word >> shift & 127) as usize]);
+        let quants = signed(points.map(|p| grids::IQ2_XXS[usize::from(p)]), signs);
+        Group::symmetric(quants, [scale(block, (word >> 28) as u8); 2])
+    }
+}
+
+pub(crate) struct Iq2Xs;
+
+impl Quant for Iq2Xs {
+    const NAME: &'static str = "IQ2_XS";
+    const GGML_TYPE: u32 = 17;
+    const ELEMS: usize = 256;
+    const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64), ("scales", 8)]);
+    const SCALE_GROUP: usize = 16;
+
+    /// A word a point: nine bits of index, seven of sign index.
+    #[inline(always)]
+    fn unpack(block: &[u8], group: usize) -> Group {
+        let words = [0, 1, 2, 3].map(|k| usize::from(u16_at(block, 2 + 8 * group + 2 * k)));
+        let signs = words.map(|w| EVEN_SIGNS[w >> 9 & 127]);
+        let quants = signed(words.map(|w| grids::IQ2_XS[w & 511]), signs);
+        let scales = block[66 + group];
+        Group::symmetric(quants, [scale(block, scales & 15), scale(block, scales >> 4)])
+    }
+}
+
+pub(crate) struct Iq2S;
+
+impl Quant for Iq2S {
+    const NAME: &'static str = "IQ2_S";
+    const GGML_TYPE: u32 = 22;
+    const ELEMS: usize = 256;
+    const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 32), ("signs", 32), ("qh", 8), ("scales", 8)]);
+    const SCALE_GROUP: usize = 16;
+
+    /// A byte of `qh` a group: two high bits for each of four points. The signs are free.
+    #[inline(always)]
+    fn unpack(block: &[u8], group: usize) -> Group {
+        let low: &[u8; 4] = bytes(block, 2 + 4 * group);
+        let high = usize::from(block[66 + group]);
+        let point = |k: usize| grids::IQ2_S[usize::from(low[k]) | (high >> (2 * k) & 3) << 8];
+        let quants = signed([point(0), point(1), point(2), point(3)], *bytes(block, 34 + 4 * group));
+        let scales = block[74 + group];
+        Group::symmetric(quants, [scale(block, scales & 15), scale(block, scales >> 4)])
+    }
+}
