@@ -84,10 +84,25 @@ SHORT8 = [1.0, 1.1, 1.3, 1.5, 1.8, 2.0, 2.5, 3.0]
 LONG8 = [1.0, 1.6, 2.5, 4.0, 6.5, 9.0, 12.0, 16.0]
 YARN = dict(factor=4.0, original_max_position_embeddings=32)
 LLAMA = dict(rope_parameters=rope("default"))
-LINEAR_ON_GLOBAL = dict(
+LINEAR_ON_FULL = dict(
     full_attention=rope("linear", 200000.0, factor=8.0),
     sliding_attention=rope("default", 5000.0),
 )
+
+
+def gemma2(**settings):
+    base = dict(GEMMA, rope_parameters=rope("default"), hidden_size=56, intermediate_size=64, num_hidden_layers=3,
+                num_key_value_heads=2, query_pre_attn_scalar=10, sliding_window=16, attn_logit_softcapping=5.0,
+                final_logit_softcapping=3.0)
+    return dict(base, **settings)
+
+
+def gemma3(**settings):
+    base = dict(GEMMA, hidden_size=40, head_dim=20, num_attention_heads=2, intermediate_size=56, num_hidden_layers=7,
+                query_pre_attn_scalar=14, sliding_window=16,
+                rope_parameters=dict(full_attention=rope("default", 200000.0),
+                                     sliding_attention=rope("default", 5000.0)))
+    return dict(base, **settings)
 
 
 def case(model_type, settings, catches, weights=None, old=None, gguf=True, note=None, dtype="float32",
@@ -104,18 +119,21 @@ CASES = {
     "llama-tied-bias": case(
         "llama", dict(rope_parameters=rope("default", 500.0), head_dim=24, attention_bias=True, mlp_bias=True,
                       tie_word_embeddings=True),
-        "biases of q, k, v, o and of the three mlp projections; tied output; head_dim other than hidden / heads; theta"),
-    "llama-rope-linear": case("llama", dict(rope_parameters=rope("linear", factor=4.0)), "linear RoPE scaling", "llama"),
+        "biases of q, k, v, o and of the three mlp projections; tied output; head_dim not hidden / heads; theta"),
+    "llama-rope-linear": case("llama", dict(rope_parameters=rope("linear", factor=4.0)), "linear RoPE scaling",
+                              "llama"),
     "llama-rope-llama3": case(
         "llama", dict(rope_parameters=rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                            original_max_position_embeddings=64)),
         "llama3 RoPE: kept, blended and divided frequencies all occur", "llama"),
     "llama-rope-yarn": case("llama", dict(rope_parameters=rope("yarn", **YARN)),
-                            "yarn with defaults: beta 32 and 1, truncate, factor 0.1 ln(s) + 1 on cos and sin", "llama"),
+                            "yarn with defaults: beta 32 and 1, truncate, factor 0.1 ln(s) + 1 on cos and sin",
+                            "llama"),
     "llama-rope-yarn-betas": case(
         "llama", dict(rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=1.5,
                                            beta_slow=0.1)),
-        "yarn with a ramp that starts above 0", "llama"),
+        "yarn with a ramp that starts above 0", "llama",
+        note="for arch llama llama.cpp itself does not read the two beta keys that its converter writes"),
     "llama-rope-yarn-no-truncate": case(
         "llama", dict(rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=1.5,
                                            beta_slow=0.1, truncate=False)),
@@ -138,7 +156,8 @@ CASES = {
     "llama-rope-longrope-short": case(
         "llama", dict(rope_parameters=rope("longrope", factor=4.0, short_factor=SHORT8, long_factor=LONG8,
                                            original_max_position_embeddings=61)),
-        "longrope at and below the original length: 61 tokens are not more than 61, short factors", "llama", gguf=False),
+        "longrope at and below the original length: 61 tokens are not more than 61, short factors", "llama",
+        gguf=False),
     "llama-rope-longrope-both": case(
         "llama", dict(rope_parameters=rope("longrope", short_factor=SHORT8, long_factor=LONG8,
                                            original_max_position_embeddings=50)),
@@ -182,8 +201,8 @@ CASES = {
     "qwen3": case("qwen3", dict(rope_parameters=rope("default", 1000000.0), head_dim=24),
                   "norm of q and k per head before RoPE; explicit head_dim",
                   old=dict(use_sliding_window=False, sliding_window=None, max_window_layers=2)),
-    "qwen3-yarn": case("qwen3", dict(rope_parameters=rope("yarn", 1000000.0, **YARN), head_dim=24), "yarn", "qwen3", gguf=False,
-                       old=dict(use_sliding_window=False, sliding_window=None, max_window_layers=2)),
+    "qwen3-yarn": case("qwen3", dict(rope_parameters=rope("yarn", 1000000.0, **YARN), head_dim=24), "yarn", "qwen3",
+                       gguf=False, old=dict(use_sliding_window=False, sliding_window=None, max_window_layers=2)),
     "qwen3-window": case(
         "qwen3", dict(rope_parameters=rope("default", 1000000.0), head_dim=24, use_sliding_window=True,
                       sliding_window=16, max_window_layers=1),
@@ -217,50 +236,37 @@ CASES = {
     "gemma-bf16": case("gemma", dict(GEMMA, rope_parameters=rope("default"), dtype="bfloat16"),
                        "bfloat16 weights: sqrt(72) is rounded to bfloat16 before it multiplies", dtype="bfloat16",
                        old=dict(hidden_activation="gelu_pytorch_tanh"), gguf=False),
-    # gemma2
-    "gemma2": case(
-        "gemma2", dict(GEMMA, rope_parameters=rope("default"), hidden_size=56, intermediate_size=64,
-                       num_hidden_layers=3, num_key_value_heads=2,
-                       query_pre_attn_scalar=10, sliding_window=16, attn_logit_softcapping=5.0,
-                       final_logit_softcapping=3.0),
-        "sandwich norms, softcaps that bite, scale 10^-1/2 (not head_dim), even layers slide",
-        old=dict(hidden_act="gelu_pytorch_tanh")),
-    "gemma2-no-softcap": case(
-        "gemma2", dict(GEMMA, rope_parameters=rope("default"), hidden_size=56, intermediate_size=64,
-                       num_hidden_layers=3, num_key_value_heads=2,
-                       query_pre_attn_scalar=10, sliding_window=16, attn_logit_softcapping=None,
-                       final_logit_softcapping=None),
-        "both softcaps null", "gemma2", gguf=False),
+    # gemma2. No GGUF key holds query_pre_attn_scalar, so a twin needs the value that llama.cpp assumes: head_dim.
+    "gemma2": case("gemma2", gemma2(),
+                   "sandwich norms, softcaps that bite, scale 10^-1/2 (not head_dim), even layers slide",
+                   old=dict(hidden_act="gelu_pytorch_tanh"), gguf=False),
+    "gemma2-scale": case("gemma2", gemma2(query_pre_attn_scalar=24), "query_pre_attn_scalar equal to head_dim",
+                         "gemma2"),
+    "gemma2-no-softcap": case("gemma2", gemma2(attn_logit_softcapping=None, final_logit_softcapping=None),
+                              "both softcaps null", "gemma2", gguf=False),
     # gemma3
-    "gemma3": case(
-        "gemma3_text", dict(GEMMA, hidden_size=40, head_dim=20, num_attention_heads=2, intermediate_size=56,
-                            num_hidden_layers=7,
-                            query_pre_attn_scalar=14, sliding_window=16,
-                            rope_parameters=dict(full_attention=rope("default", 200000.0),
-                                                 sliding_attention=rope("default", 5000.0))),
-        "five sliding layers to one full (layer 5), a theta for each kind, 1 + w norms of q and k, scale 14^-1/2",
-        old=dict(sliding_window_pattern=6)),
-    "gemma3-linear": case(
-        "gemma3_text", dict(GEMMA, hidden_size=40, head_dim=20, num_attention_heads=2, intermediate_size=56,
-                            num_hidden_layers=7,
-                            query_pre_attn_scalar=14, sliding_window=16, rope_parameters=LINEAR_ON_GLOBAL),
-        "linear RoPE on the full layers alone, as in the larger models", "gemma3", old=dict(sliding_window_pattern=6)),
+    "gemma3": case("gemma3_text", gemma3(),
+                   "five sliding layers to one full (layer 5), a theta for each kind, 1 + w norms of q and k, "
+                   "scale 14^-1/2",
+                   old=dict(sliding_window_pattern=6), gguf=False),
+    "gemma3-scale": case("gemma3_text", gemma3(query_pre_attn_scalar=20), "query_pre_attn_scalar equal to head_dim",
+                         "gemma3", old=dict(sliding_window_pattern=6)),
+    "gemma3-linear": case("gemma3_text", gemma3(query_pre_attn_scalar=20, rope_parameters=LINEAR_ON_FULL),
+                          "linear RoPE on the full layers alone, as in the larger models", "gemma3",
+                          old=dict(sliding_window_pattern=6)),
+    "gemma3-defaults": case(
+        "gemma3_text", gemma3(rope_parameters=dict(full_attention=rope("default", 1000000.0),
+                                                   sliding_attention=rope("default", 10000.0))),
+        "config_old.json has no theta and no pattern at all: 1e6, 1e4 and 6 are the family's own", "gemma3",
+        old=dict(rope_theta=None, rope_local_base_freq=None), gguf=False),
     "gemma3-pattern": case(
-        "gemma3_text", dict(GEMMA, hidden_size=40, head_dim=20, num_attention_heads=2, intermediate_size=56,
-                            num_hidden_layers=7,
-                            query_pre_attn_scalar=14, sliding_window=16, rope_parameters=LINEAR_ON_GLOBAL,
-                            layer_types=["sliding_attention", "full_attention"] * 3 + ["sliding_attention"]),
+        "gemma3_text", gemma3(rope_parameters=LINEAR_ON_FULL,
+                              layer_types=["sliding_attention", "full_attention"] * 3 + ["sliding_attention"]),
         "layer_types given (new spelling), sliding_window_pattern 2 (old spelling)", "gemma3",
         old=dict(sliding_window_pattern=2), gguf=False),
-    "gemma3-softcap": case(
-        "gemma3_text", dict(GEMMA, hidden_size=40, head_dim=20, num_attention_heads=2, intermediate_size=56,
-                            num_hidden_layers=7,
-                            query_pre_attn_scalar=14, sliding_window=16, final_logit_softcapping=3.0,
-                            attn_logit_softcapping=2.0,
-                            rope_parameters=dict(full_attention=rope("default", 200000.0),
-                                                 sliding_attention=rope("default", 5000.0))),
-        "final softcap is honoured, attention softcap is ignored", "gemma3", old=dict(sliding_window_pattern=6),
-        gguf=False),
+    "gemma3-softcap": case("gemma3_text", gemma3(final_logit_softcapping=3.0, attn_logit_softcapping=2.0),
+                           "final softcap is honoured, attention softcap is ignored", "gemma3",
+                           old=dict(sliding_window_pattern=6), gguf=False),
 }
 
 
@@ -376,9 +382,10 @@ def old_spelling(config, row):
         old.pop("_sliding_window_pattern", None)
     if row["model_type"] == "qwen3_moe":
         old["num_experts"] = old.pop("num_local_experts")
-    if "head_dim" in row["old"]:
-        old.pop("head_dim", None)
-    old.update({k: v for k, v in row["old"].items() if k != "head_dim"})
+    old.update(row["old"])
+    for key in ("head_dim", "rope_theta", "rope_local_base_freq"):
+        if key in row["old"]:  # None in the row: the file lacks the key
+            del old[key]
     return old
 
 
@@ -423,7 +430,8 @@ def make_case(name, out, truths):
     prompts = make_prompts()
     truth, gap = exact_logits(cfg, model.state_dict(), prompts)
     assert gap is None or gap > 1e-4, f"{name}: two experts are within {gap}; choose another seed"
-    agreement = {f: ratio(truth, library_logits(folder, f, weights, prompts)) for f in ("config.json", "config_old.json")}
+    files = ("config.json", "config_old.json")
+    agreement = {f: ratio(truth, library_logits(folder, f, weights, prompts)) for f in files}
     limit = 1e-5 if row["dtype"] == "float32" else 0.1
     assert max(agreement.values()) < limit, f"{name}: {agreement}"
     raw = np.concatenate([t.numpy().astype("<f4").reshape(-1) for t in truth])
