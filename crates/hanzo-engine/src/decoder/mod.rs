@@ -1,0 +1,154 @@
+//! The decoder: one forward pass that reads a [`DecoderSpec`], over a ragged batch and the paged cache.
+
+mod batch;
+mod forward;
+mod load;
+mod step;
+
+pub use batch::{Chunk, Input, POSITION_AXES, Rows};
+
+use hanzo_ml::{
+    DType,
+    backend::{Backend, Buffer, KV_BLOCK},
+};
+
+use crate::{
+    Error, Result,
+    cache::{Cache, SequenceId},
+    model_file::ModelFile,
+    spec::DecoderSpec,
+};
+use load::DecoderWeights;
+
+/// What a decoder reserves when it is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct DecoderOptions {
+    /// Positions of a sequence.
+    pub context: usize,
+    /// Sequences at once.
+    pub n_sequences: usize,
+    /// Rows of a step; longer prompts are given in chunks.
+    pub max_rows: usize,
+    /// Element type of cached keys.
+    pub cache_type_k: DType,
+    /// Element type of cached values.
+    pub cache_type_v: DType,
+}
+
+/// A model on a device, with its cache.
+pub struct Decoder {
+    spec: DecoderSpec,
+    options: DecoderOptions,
+    backend: Box<dyn Backend>,
+    weights: DecoderWeights,
+    cache: Cache,
+    /// Keys and values of each layer, `[block, K, 32, Hd]`.
+    kv: Vec<(Buffer, Buffer)>,
+    ropes: Vec<DeviceRope>,
+}
+
+/// A rotation's constants on the device.
+struct DeviceRope {
+    inv_freq: Buffer,
+    axis: Buffer,
+    magnitude: f32,
+}
+
+/// The results of a step, in the order of the batch's rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// `[rows asked for, V]`.
+    pub logits: Vec<f32>,
+    /// `[rows asked for, D]`, after the last norm.
+    pub hidden: Vec<f32>,
+}
+
+impl Decoder {
+    /// Loads a model.
+    ///
+    /// # Errors
+    /// If the model is not supported, a tensor does not fit, or the device lacks memory.
+    pub fn load(file: &ModelFile, backend: Box<dyn Backend>, options: DecoderOptions) -> Result<Self> {
+        Self::load_with(file, file.spec()?, backend, options)
+    }
+
+    /// Loads a model with a spec of the caller's, which tests change.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_with(
+        file: &ModelFile,
+        spec: DecoderSpec,
+        mut backend: Box<dyn Backend>,
+        options: DecoderOptions,
+    ) -> Result<Self> {
+        let weights = load::load(file, &spec, &mut *backend)?;
+        let cache = Cache::new(&spec, options.context, options.n_sequences, options.max_rows);
+        let kv = alloc_kv(&spec, &cache, options, &mut *backend)?;
+        let ropes = spec.ropes.iter().map(|rope| {
+            let table = rope.table(options.context).map_err(|what| Error::model(file.path().display(), what))?;
+            let inv_freq = backend.alloc(DType::F32, table.inv_freq.len())?;
+            backend.upload_f32(&inv_freq, &table.inv_freq)?;
+            let axis = backend.alloc(DType::U32, table.axis.len())?;
+            backend.upload_u32(&axis, &table.axis)?;
+            Ok(DeviceRope { inv_freq, axis, magnitude: table.magnitude })
+        });
+        let ropes = ropes.collect::<Result<_>>()?;
+        Ok(Self { spec, options, backend, weights, cache, kv, ropes })
+    }
+
+    /// What the model is made of.
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
+    /// What was reserved.
+    pub fn options(&self) -> &DecoderOptions {
+        &self.options
+    }
+
+    /// The device's name.
+    pub fn backend_name(&self) -> String {
+        self.backend.name()
+    }
+
+    /// The cache's bookkeeping.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Begins an empty sequence.
+    pub fn begin(&mut self) -> SequenceId {
+        self.cache.begin()
+    }
+
+    /// Ends a sequence and gives its share of the cache back.
+    pub fn end(&mut self, sequence: SequenceId) {
+        self.cache.end(sequence);
+    }
+}
+
+/// Bytes of the key/value cache that [`Decoder::load`] would reserve.
+pub fn cache_bytes(spec: &DecoderSpec, options: DecoderOptions) -> usize {
+    let cache = Cache::new(spec, options.context, options.n_sequences, options.max_rows);
+    let position = options.cache_type_k.bytes() + options.cache_type_v.bytes();
+    let group = |g: &crate::cache::CacheGroup| {
+        g.layers.len() * g.pool.n_blocks() * KV_BLOCK * g.n_kv_heads * g.head_dim * position
+    };
+    cache.groups().iter().map(group).sum()
+}
+
+fn alloc_kv(
+    spec: &DecoderSpec,
+    cache: &Cache,
+    options: DecoderOptions,
+    backend: &mut dyn Backend,
+) -> Result<Vec<(Buffer, Buffer)>> {
+    let alloc = |l: usize| {
+        let group = cache.groups().iter().find(|g| g.layers.contains(&l));
+        let group = group.ok_or_else(|| Error::engine(format!("layer {l} is in no cache group")))?;
+        let len = group.pool.n_blocks() * KV_BLOCK * group.n_kv_heads * group.head_dim;
+        Ok((backend.alloc(options.cache_type_k, len)?, backend.alloc(options.cache_type_v, len)?))
+    };
+    (0..spec.layers.len()).map(alloc).collect()
+}

@@ -1,0 +1,48 @@
+//! Gemma 1: wide heads, scaled embeddings, norm weights stored less 1 in Hugging Face files.
+
+use hanzo_ml::backend::Activation;
+
+use super::{
+    Facts, Family, Fields, Flavour,
+    common::{self, Defaults},
+    fields::key,
+};
+use crate::{Result, spec::DecoderSpec};
+
+pub(super) const DEFAULTS: Defaults =
+    Defaults { head_dim: Some(256), activation: Activation::GeluTanh, ..Defaults::LLAMA };
+
+fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
+    let mut spec = common::decoder(facts, &DEFAULTS)?;
+    spec.embedding_scale = embedding_scale(&facts.fields, spec.hidden_size)?;
+    Ok(spec)
+}
+
+/// The square root of the hidden size. `transformers` rounds it to the model's type, llama.cpp does not.
+pub(super) fn embedding_scale(fields: &Fields<'_>, hidden_size: usize) -> Result<f32> {
+    let scale = (hidden_size as f32).sqrt();
+    if fields.flavour() == Flavour::Gguf {
+        return Ok(scale);
+    }
+    let dtype = fields.opt_str(key("", "dtype"))?.or(fields.opt_str(key("", "torch_dtype"))?);
+    Ok(match dtype.as_deref() {
+        Some("bfloat16") => round_to_bf16(scale),
+        _ => scale,
+    })
+}
+
+fn round_to_bf16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+    f32::from_bits(rounded & 0xffff_0000)
+}
+
+pub(super) const FAMILY: Family = Family {
+    name: "gemma",
+    gguf: &["gemma"],
+    hf: &["gemma"],
+    spec,
+    names: &[],
+    norm_offset: 1.0,
+    harmless: &["attention_bias"],
+};

@@ -1,0 +1,69 @@
+//! Gemma 2: norms before and after each part, softcaps, every other layer with a window.
+
+use super::{
+    Facts, Family, Fields, Flavour,
+    common::{self},
+    fields::key,
+    gemma, names,
+};
+use crate::{Result, spec::DecoderSpec};
+
+/// Layers of the 27B, whose GGUF files do not hold its attention scale.
+const LAYERS_27B: usize = 46;
+
+fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
+    let fields = &facts.fields;
+    let mut spec = common::decoder(facts, &gemma::DEFAULTS)?;
+    spec.embedding_scale = gemma::embedding_scale(fields, spec.hidden_size)?;
+    set_sandwich(&mut spec);
+    set_scale(&mut spec, fields, LAYERS_27B)?;
+    let softcap = fields.opt_f64(key("attn_logit_softcapping", "attn_logit_softcapping"))?;
+    let final_softcap = fields.opt_f64(key("final_logit_softcapping", "final_logit_softcapping"))?;
+    spec.final_softcap = final_softcap.map(|cap| cap as f32);
+    for layer in &mut spec.layers {
+        layer.attention_mut().softcap = softcap.map(|cap| cap as f32);
+    }
+    let window = common::window(fields)?.or(Some(4096));
+    let windowed = common::windowed_layers(fields, spec.layers.len())?;
+    common::set_windows(&mut spec, window, |i| windowed.as_ref().map_or(i % 2 == 0, |w| w[i]));
+    Ok(spec)
+}
+
+/// Norms after each part.
+pub(super) fn set_sandwich(spec: &mut DecoderSpec) {
+    for layer in &mut spec.layers {
+        layer.post_mixer_norm = true;
+        layer.post_ffn_norm = true;
+    }
+}
+
+/// The attention scale: `query_pre_attn_scalar^-½`. GGUF files leave it out; there it is the head width but in
+/// the 27B, where it is the hidden size over the heads.
+pub(super) fn set_scale(spec: &mut DecoderSpec, fields: &Fields<'_>, layers_27b: usize) -> Result<()> {
+    let scalar = match fields.flavour() {
+        Flavour::Config => fields.opt_f64(key("", "query_pre_attn_scalar"))?,
+        Flavour::Gguf if spec.layers.len() == layers_27b => {
+            Some(spec.hidden_size as f64 / spec.layers[0].attention().n_heads as f64)
+        }
+        Flavour::Gguf => None,
+    };
+    for layer in &mut spec.layers {
+        let attention = layer.attention_mut();
+        let default = match fields.flavour() {
+            Flavour::Config => 256.0,
+            Flavour::Gguf => attention.head_dim as f64,
+        };
+        attention.scale = scalar.unwrap_or(default).powf(-0.5) as f32;
+    }
+    Ok(())
+}
+
+pub(super) const FAMILY: Family = Family {
+    name: "gemma2",
+    gguf: &["gemma2"],
+    hf: &["gemma2"],
+    spec,
+    names: names::SANDWICH,
+    norm_offset: 1.0,
+    harmless: &["attention_bias", "cache_implementation", "use_bidirectional_attention"],
+};

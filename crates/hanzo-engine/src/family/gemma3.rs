@@ -1,0 +1,90 @@
+//! Gemma 3 (text): normed query and key heads, five windowed layers to a full one, a rotation for each kind.
+
+use hanzo_ml::backend::Activation;
+
+use super::{
+    Facts, Family, Fields, Flavour,
+    common::{self, Defaults},
+    fields::key,
+    gemma, gemma2, names, rotation,
+};
+use crate::{
+    Result,
+    rope::{RopeScaling, RopeSpec},
+    spec::DecoderSpec,
+};
+
+/// Layers of the 27B, whose GGUF files do not hold its attention scale.
+const LAYERS_27B: usize = 62;
+/// One layer of so many sees everything.
+const PATTERN: usize = 6;
+const FULL_THETA: f64 = 1_000_000.0;
+const WINDOW_THETA: f64 = 10_000.0;
+const DEFAULTS: Defaults =
+    Defaults { head_dim: Some(256), activation: Activation::GeluTanh, rope_theta: FULL_THETA, ..Defaults::LLAMA };
+
+fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
+    let fields = &facts.fields;
+    let mut spec = common::decoder(facts, &DEFAULTS)?;
+    spec.embedding_scale = gemma::embedding_scale(fields, spec.hidden_size)?;
+    gemma2::set_sandwich(&mut spec);
+    gemma2::set_scale(&mut spec, fields, LAYERS_27B)?;
+    common::set_qk_norm(&mut spec);
+    spec.final_softcap =
+        fields.opt_f64(key("final_logit_softcapping", "final_logit_softcapping"))?.map(|cap| cap as f32);
+    let softcap = fields.opt_f64(key("attn_logit_softcapping", "attn_logit_softcapping"))?;
+    let windowed = windowed_layers(fields, spec.layers.len())?;
+    let window = common::window(fields)?.or(Some(4096));
+    common::set_windows(&mut spec, window, |i| windowed[i]);
+    spec.ropes = ropes(facts, spec.layers[0].attention().head_dim)?;
+    for (layer, windowed) in spec.layers.iter_mut().zip(windowed) {
+        let attention = layer.attention_mut();
+        attention.rope = Some(usize::from(windowed));
+        attention.softcap = softcap.map(|cap| cap as f32);
+    }
+    Ok(spec)
+}
+
+fn windowed_layers(fields: &Fields<'_>, n_layers: usize) -> Result<Vec<bool>> {
+    let listed = common::windowed_layers(fields, n_layers)?;
+    let listed = listed.or(fields.opt_bools(key("attention.sliding_window_pattern", ""))?);
+    let own = fields.opt_usize(key("", "sliding_window_pattern"))?;
+    let saved = fields.opt_usize(key("", "_sliding_window_pattern"))?;
+    if let Some(listed) = listed {
+        return if listed.len() == n_layers {
+            Ok(listed)
+        } else {
+            Err(fields.error(format!("the window pattern has {} entries for {n_layers} layers", listed.len())))
+        };
+    }
+    let pattern = own.or(saved).unwrap_or(PATTERN);
+    if pattern == 0 {
+        return Err(fields.error("sliding_window_pattern is 0"));
+    }
+    Ok((0..n_layers).map(|i| !(i + 1).is_multiple_of(pattern)).collect())
+}
+
+/// The rotation of full layers, then that of windowed ones, which no scaling touches.
+fn ropes(facts: &Facts<'_>, head_dim: usize) -> Result<Vec<RopeSpec>> {
+    let fields = &facts.fields;
+    let full = rotation::rope(facts, Some("full_attention"), head_dim, &DEFAULTS)?;
+    let local = fields.opt_f64(key("rope.freq_base_swa", "rope_local_base_freq"))?.unwrap_or(WINDOW_THETA);
+    let windowed = match fields.flavour() {
+        Flavour::Config if fields.value("rope_parameters").is_some() => {
+            let defaults = Defaults { rope_theta: local, ..DEFAULTS };
+            rotation::rope(facts, Some("sliding_attention"), head_dim, &defaults)?
+        }
+        _ => RopeSpec { theta: local, scaling: RopeScaling::None, ..full.clone() },
+    };
+    Ok(vec![full, windowed])
+}
+
+pub(super) const FAMILY: Family = Family {
+    name: "gemma3",
+    gguf: &["gemma3"],
+    hf: &["gemma3_text"],
+    spec,
+    names: names::SANDWICH,
+    norm_offset: 1.0,
+    harmless: &["attention_bias", "cache_implementation"],
+};

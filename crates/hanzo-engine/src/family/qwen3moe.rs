@@ -1,0 +1,66 @@
+//! Qwen3 with mixture-of-experts layers.
+
+use hanzo_ml::backend::RouteKind;
+
+use super::{
+    Facts, Family, Fields, Flavour,
+    common::{self},
+    fields::{Key, key},
+    qwen2, qwen3,
+};
+use crate::{
+    Result,
+    spec::{DecoderSpec, Ffn},
+};
+
+const EXPERTS: Key = key("expert_count", "num_experts");
+const EXPERTS_USED: Key = key("expert_used_count", "num_experts_per_tok");
+const WIDTH: Key = key("expert_feed_forward_length", "moe_intermediate_size");
+const NORM: Key = key("expert_weights_norm", "norm_topk_prob");
+
+fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
+    let fields = &facts.fields;
+    let mut spec = common::decoder(facts, &qwen3::DEFAULTS)?;
+    qwen2::set_windows(&mut spec, fields)?;
+    common::set_qk_norm(&mut spec);
+    let (width, n_experts, n_used) = (fields.usize(WIDTH)?, fields.usize(EXPERTS)?, fields.usize(EXPERTS_USED)?);
+    // GGUF files are silent; config.json's default is false.
+    let silent = fields.flavour() == Flavour::Gguf;
+    let route = RouteKind::SoftmaxTopK { renormalize: fields.opt_bool(NORM)?.unwrap_or(silent) };
+    let sparse = sparse_layers(facts, spec.layers.len())?;
+    for (layer, _) in spec.layers.iter_mut().zip(sparse).filter(|(_, sparse)| *sparse) {
+        if let Ffn::Dense { activation, .. } = layer.ffn {
+            layer.ffn = Ffn::Moe { width, activation, n_experts, n_used, route };
+        }
+    }
+    Ok(spec)
+}
+
+/// Which layers have experts: config.json says it, in GGUF the router's presence does.
+fn sparse_layers(facts: &Facts<'_>, n_layers: usize) -> Result<Vec<bool>> {
+    let fields = &facts.fields;
+    if fields.flavour() == Flavour::Gguf {
+        let router = |l| facts.tensors.info(&format!("blk.{l}.ffn_gate_inp.weight")).is_some();
+        return Ok((0..n_layers).map(router).collect());
+    }
+    let step = fields.opt_usize(key("", "decoder_sparse_step"))?.unwrap_or(1);
+    let dense = dense_layers(fields)?;
+    Ok((0..n_layers).map(|l| !dense.contains(&l) && step > 0 && (l + 1).is_multiple_of(step)).collect())
+}
+
+fn dense_layers(fields: &Fields<'_>) -> Result<Vec<usize>> {
+    let Some(value) = fields.value("mlp_only_layers") else { return Ok(Vec::new()) };
+    let index = |v: &serde_json::Value| v.as_u64().and_then(|v| usize::try_from(v).ok());
+    let indices = value.as_array().and_then(|list| list.iter().map(index).collect());
+    indices.ok_or_else(|| fields.error(format!("mlp_only_layers is {value}, not a list of layers")))
+}
+
+pub(super) const FAMILY: Family = Family {
+    name: "qwen3moe",
+    gguf: &["qwen3moe"],
+    hf: &["qwen3_moe"],
+    spec,
+    names: &[],
+    norm_offset: 0.0,
+    harmless: &["attention_bias", "output_router_logits", "router_aux_loss_coef"],
+};
