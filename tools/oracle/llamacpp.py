@@ -91,6 +91,7 @@ def open_library():
     found = importlib.metadata.version(WHEEL)
     if found != VERSION:
         raise SystemExit(f"{WHEEL} {found} found, the struct offsets here are those of {VERSION}")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # its threads otherwise spin, many times slower on busy cores
     folder = importlib.metadata.distribution(WHEEL).locate_file(WHEEL)
     lib = C.CDLL(glob.glob(os.path.join(folder, "*.so"))[0])
     for name, (result, arguments) in SIGNATURES.items():
