@@ -6,7 +6,8 @@ Run it after tiny_text.py, which says in index.json which cases have a twin. The
 of llama.cpp (also inside the sdist of llama-cpp-python: vendor/llama.cpp) and wants torch and transformers. A tiny
 model has no tokenizer, so the step that writes the vocabulary is replaced: model "none" and the number of tokens.
 All else (names, permuted q and k, norms plus 1, stacked experts, keys) is the converter's. Afterwards each file is
-read back and checked against the safetensors.
+read back and checked against the safetensors. With --check (needs the xllamacpp wheel, see llamacpp.py) llama.cpp then
+computes the prompts of each twin, which makes it a second oracle, independent of transformers.
 """
 
 import argparse
@@ -22,6 +23,10 @@ from safetensors.torch import load_file
 
 PERMUTED = ("llama", "mistral", "mixtral")
 SHIFTED_NORMS = ("gemma", "gemma2", "gemma3_text")
+# llama.cpp looks gelu up in a table of f16 values, and for arch llama it does not read the beta keys of yarn.
+CHECK_LIMIT = 1e-5
+CHECK_LIMIT_GELU = 1e-3
+NOT_CHECKED = ("llama-rope-yarn-betas",)
 
 
 def set_vocab_none(model):
@@ -84,10 +89,30 @@ def check(gguf, record, root, target):
     return len(twin)
 
 
+def second_opinion(record, root):
+    """Largest difference of log-probabilities between llama.cpp and logits.bin, over the largest logit."""
+    import llamacpp
+
+    raw = np.fromfile(root / record["logits"], "<f4").astype(np.float64).reshape(-1, record["vocab"])
+    oracle = llamacpp.Oracle(root / record["gguf"], 256, exact=True)
+    worst = 0.0
+    start = 0
+    for prompt in record["prompts"]:
+        oracle.reset()
+        want = raw[start : start + prompt["n_tokens"]]
+        start += prompt["n_tokens"]
+        want = want - np.log(np.exp(want).sum(axis=1, keepdims=True))
+        got = np.stack(list(oracle.feed(prompt["tokens"], all_rows=True)))
+        worst = max(worst, float(np.abs(got - want).max()))
+    oracle.close()
+    return worst / record["max_abs_logit"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("llama_cpp", type=Path, help="folder with convert_hf_to_gguf.py")
     parser.add_argument("--dir", type=Path, default=Path("testdata/tiny"))
+    parser.add_argument("--check", action="store_true", help="also compute the prompts with llama.cpp")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     args = parser.parse_args()
     sys.path[:0] = [str(args.llama_cpp), str(args.llama_cpp / "gguf-py")]
@@ -102,6 +127,11 @@ def main():
         convert(conversion, gguf, record, args.dir, target)
         n_tensors = check(gguf, record, args.dir, target)
         print(f"{record['name']}: {n_tensors} tensors, {target.stat().st_size} bytes", flush=True)
+        if args.check and record["name"] not in NOT_CHECKED:
+            worst = second_opinion(record, args.dir)
+            print(f"{record['name']}: llama.cpp within {worst:.1e}", flush=True)
+            limit = CHECK_LIMIT_GELU if record["model_type"] in SHIFTED_NORMS else CHECK_LIMIT
+            assert worst < limit, record["name"]
 
 
 if __name__ == "__main__":

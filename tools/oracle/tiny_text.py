@@ -42,6 +42,7 @@ transformers.logging.disable_progress_bar()
 
 VOCAB = 64
 PROMPT_LENS = (48, 61, 5)
+ABSENT = object()  # in `old` of a case: the file lacks the key
 EPS = 0.01
 COMMON = dict(
     vocab_size=VOCAB,
@@ -59,7 +60,7 @@ COMMON = dict(
     dtype="float32",
 )
 GEMMA = dict(
-    hidden_size=72,
+    hidden_size=76,
     head_dim=24,
     num_attention_heads=4,
     num_key_value_heads=1,
@@ -115,7 +116,7 @@ def case(model_type, settings, catches, weights=None, old=None, gguf=True, note=
 CASES = {
     # llama
     "llama": case("llama", LLAMA, "grouped kv heads, derived head_dim, untied output",
-                  old=dict(head_dim=None, rope_scaling=None)),
+                  old=dict(head_dim=ABSENT)),
     "llama-tied-bias": case(
         "llama", dict(rope_parameters=rope("default", 500.0), head_dim=24, attention_bias=True, mlp_bias=True,
                       tie_word_embeddings=True),
@@ -166,12 +167,18 @@ CASES = {
         "llama", dict(max_position_embeddings=40, rope_parameters=rope("dynamic", factor=4.0)),
         "dynamic NTK: theta depends on the length of the whole sequence (prompt 5: unscaled)", "llama", gguf=False,
         note="may be refused by name instead"),
+    "llama-defaults": case(
+        "llama", dict(LLAMA, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
+                      num_key_value_heads=2),
+        "config_old.json lacks num_key_value_heads, head_dim, rope_theta, rope_scaling, tie_word_embeddings, the biases",
+        old=dict.fromkeys(("num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "tie_word_embeddings",
+                           "attention_bias", "mlp_bias"), ABSENT)),
     # mistral
     "mistral": case("mistral", dict(rope_parameters=rope("default"), sliding_window=16),
-                    "sliding window on every layer", "llama", old=dict(head_dim=None), gguf=False,
+                    "sliding window on every layer", "llama", old=dict(head_dim=ABSENT), gguf=False,
                     note="a GGUF of arch llama has no window"),
     "mistral-no-window": case("mistral", dict(rope_parameters=rope("default"), sliding_window=None),
-                              "sliding_window null: the same logits as llama", "llama", old=dict(head_dim=None),
+                              "sliding_window null: the same logits as llama", "llama", old=dict(head_dim=ABSENT),
                               gguf=False, same=True),
     "mistral-nemo": case("mistral", dict(rope_parameters=rope("default", 1000000.0), sliding_window=None, head_dim=24),
                          "explicit head_dim 24 where hidden / heads is 16"),
@@ -234,8 +241,8 @@ CASES = {
                   "embedding times sqrt(d), 1 + w norms, tanh gelu although hidden_act says gelu, one kv head, tied",
                   old=dict(hidden_act="gelu", hidden_activation=None)),
     "gemma-bf16": case("gemma", dict(GEMMA, rope_parameters=rope("default"), dtype="bfloat16"),
-                       "bfloat16 weights: sqrt(72) is rounded to bfloat16 before it multiplies", dtype="bfloat16",
-                       old=dict(hidden_activation="gelu_pytorch_tanh"), gguf=False),
+                       "bfloat16 weights: sqrt(76) is rounded to bfloat16 (8.6875) before it multiplies",
+                       dtype="bfloat16", old=dict(hidden_activation="gelu_pytorch_tanh"), gguf=False),
     # gemma2. No GGUF key holds query_pre_attn_scalar, so a twin needs the value that llama.cpp assumes: head_dim.
     "gemma2": case("gemma2", gemma2(),
                    "sandwich norms, softcaps that bite, scale 10^-1/2 (not head_dim), even layers slide",
@@ -258,7 +265,7 @@ CASES = {
         "gemma3_text", gemma3(rope_parameters=dict(full_attention=rope("default", 1000000.0),
                                                    sliding_attention=rope("default", 10000.0))),
         "config_old.json has no theta and no pattern at all: 1e6, 1e4 and 6 are the family's own", "gemma3",
-        old=dict(rope_theta=None, rope_local_base_freq=None), gguf=False),
+        old=dict(rope_theta=ABSENT, rope_local_base_freq=ABSENT), gguf=False),
     "gemma3-pattern": case(
         "gemma3_text", gemma3(rope_parameters=LINEAR_ON_FULL,
                               layer_types=["sliding_attention", "full_attention"] * 3 + ["sliding_attention"]),
@@ -383,9 +390,9 @@ def old_spelling(config, row):
     if row["model_type"] == "qwen3_moe":
         old["num_experts"] = old.pop("num_local_experts")
     old.update(row["old"])
-    for key in ("head_dim", "rope_theta", "rope_local_base_freq"):
-        if key in row["old"]:  # None in the row: the file lacks the key
-            del old[key]
+    if row["model_type"].startswith("gemma"):
+        del old["tie_word_embeddings"]  # as in the files of these families: tied is their default
+    old = {k: v for k, v in old.items() if v is not ABSENT}
     return old
 
 
