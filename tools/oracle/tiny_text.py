@@ -71,7 +71,7 @@ QWEN3_MOE = dict(
     head_dim=24,
     num_experts=5,
     num_experts_per_tok=2,
-    moe_intermediate_size=32,
+    moe_intermediate_size=16,
     decoder_sparse_step=1,
     mlp_only_layers=[],
 )
@@ -170,7 +170,7 @@ CASES = {
     "llama-defaults": case(
         "llama", dict(LLAMA, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
                       num_key_value_heads=2),
-        "config_old.json lacks num_key_value_heads, head_dim, rope_theta, rope_scaling, tie_word_embeddings, the biases",
+        "config_old.json lacks num_key_value_heads, head_dim, rope_theta, rope_scaling, tie_word_embeddings and biases",
         old=dict.fromkeys(("num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "tie_word_embeddings",
                            "attention_bias", "mlp_bias"), ABSENT)),
     # mistral
