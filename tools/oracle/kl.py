@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """kl.py MODEL.gguf OUT.bin f32|q: llama.cpp's predictions over 500 tokens of Moby Dick.
+   kl.py compare A.bin B.bin: how far apart two such files are.
 
 f32: MODEL.gguf is the file rewritten by gguf_to_f32.py, F32 KV cache, flash attention off, no repacking.
 q:   MODEL.gguf is the quantised file itself under llama.cpp's defaults (F16 KV cache).
@@ -30,15 +31,27 @@ def top_rows(rows):
     return np.array(ids, "<u4"), np.array(logprobs, "<f4"), np.array(rest, "<f4")
 
 
-def compare(logprobs, rest, ids, other_rows):
-    """Mean KL(this || other) and top-1 agreement, as the tests count them."""
-    kl, same = [], 0
-    for row_ids, row, tail, other in zip(ids, logprobs.astype(np.float64), rest.astype(np.float64), other_rows):
-        q = other[row_ids]
-        other_tail = max(1.0 - np.exp(q).sum(), 1e-12)
-        kl.append((np.exp(row) * (row - q)).sum() + tail * (np.log(max(tail, 1e-12)) - np.log(other_tail)))
-        same += int(other.argmax()) == row_ids[0]
-    return np.mean(kl), same / len(ids)
+def read_rows(path):
+    with open(path, "rb") as f:
+        raw = f.read()
+    version, n, k, _ = np.frombuffer(raw, "<u4", 4, len(MAGIC))
+    if raw[: len(MAGIC)] != MAGIC or version != FORMAT_VERSION:
+        raise SystemExit(f"{path}: not a file of this script")
+    at = len(MAGIC) + 16 + 4 * n + 4 * n  # header, tokens, rest
+    ids = np.frombuffer(raw, "<u4", n * k, at).reshape(n, k)
+    logprobs = np.frombuffer(raw, "<f4", n * k, at + 4 * n * k).reshape(n, k)
+    return ids, logprobs.astype(np.float64)
+
+
+def compare(path, other):
+    """KL(path || other) over the tokens that both list and one bucket for the others; top-1 agreement."""
+    kl, n_same = [], 0
+    for ids, p, other_ids, q in zip(*read_rows(path), *read_rows(other)):
+        _, i, j = np.intersect1d(ids, other_ids, return_indices=True)
+        p_rest, q_rest = 1 - np.exp(p[i]).sum(), 1 - np.exp(q[j]).sum()
+        kl.append((np.exp(p[i]) * (p[i] - q[j])).sum() + p_rest * np.log(p_rest / q_rest))
+        n_same += int(ids[0] == other_ids[0])
+    print(f"KL({path} || {other}): mean {np.mean(kl):.2e}, largest {max(kl):.2e}; top-1 agreement {n_same / len(kl):.1%}")
 
 
 def main(model, out, kind):
@@ -62,6 +75,9 @@ def main(model, out, kind):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or sys.argv[3] not in ("f32", "q"):
+    if len(sys.argv) != 4 or "compare" != sys.argv[1] and sys.argv[3] not in ("f32", "q"):
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    if sys.argv[1] == "compare":
+        compare(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])
