@@ -105,9 +105,10 @@ class Oracle:
 
     exact: F32 KV cache, flash attention off, no repacking (for the F32 file);
     otherwise llama.cpp's own defaults (F16 KV cache, flash attention auto, repacking on).
+    n_ctx: positions of each of the n_seqs sequences, which do not see one another.
     """
 
-    def __init__(self, path, n_ctx, exact):
+    def __init__(self, path, n_ctx, exact, n_seqs=1):
         self.lib = open_library()
         self.log = []
         self._log_fn = LOG_FN(lambda level, text, data: self.log.append(text.decode("utf-8", "replace")))
@@ -122,16 +123,17 @@ class Oracle:
             raise SystemExit(f"{path}: llama.cpp cannot load it:\n{''.join(self.log[-20:])}")
         self.vocab = self.lib.llama_model_get_vocab(self.model)
         self.n_vocab = self.lib.llama_vocab_n_tokens(self.vocab)
-        self.ctx = self._open_context(n_ctx, exact)
-        self.n_past = 0
+        self.ctx = self._open_context(n_ctx, exact, n_seqs)
+        self.n_past = [0] * n_seqs
 
-    def _open_context(self, n_ctx, exact):
+    def _open_context(self, n_ctx, exact, n_seqs):
         cp = self.lib.llama_context_default_params()
         for offset, value in CONTEXT_DEFAULTS.items():
             if cp.get(offset) != value:
                 raise SystemExit(f"llama_context_params: {cp.get(offset)} at byte {offset}, expected {value}")
-        cp.put(N_CTX, n_ctx)
+        cp.put(N_CTX, n_ctx * n_seqs)  # shared out evenly among the sequences
         cp.put(N_BATCH, n_ctx)
+        cp.put(N_SEQ_MAX, n_seqs)
         cp.put(N_THREADS_GEN, N_THREADS)
         cp.put(N_THREADS_BATCH, N_THREADS)
         if exact:
@@ -177,26 +179,35 @@ class Oracle:
 
     def reset(self):
         self.lib.llama_memory_clear(self.lib.llama_get_memory(self.ctx), True)
-        self.n_past = 0
+        self.n_past = [0] * len(self.n_past)
 
-    def feed(self, ids, all_rows=False):
-        """Append tokens; returns natural-log probabilities, f64: of the last position, or a generator of every row."""
-        batch = self.lib.llama_batch_init(len(ids), 0, 1)
-        batch.n_tokens = len(ids)
-        for i, token in enumerate(ids):
+    def feed(self, ids, seq=0, all_rows=False):
+        """Append tokens to a sequence. Natural-log probabilities, f64: of the last position, or a generator of all."""
+        n = len(ids)
+        self._decode([(token, seq, all_rows or i + 1 == n) for i, token in enumerate(ids)])
+        if all_rows:
+            return (self._logprobs(i) for i in range(n))
+        return self._logprobs(n - 1)
+
+    def step(self, ids):
+        """Append one token to each sequence, in one call; a generator of their log probabilities."""
+        self._decode([(token, seq, True) for seq, token in enumerate(ids)])
+        return (self._logprobs(i) for i in range(len(ids)))
+
+    def _decode(self, entries):
+        batch = self.lib.llama_batch_init(len(entries), 0, 1)
+        batch.n_tokens = len(entries)
+        for i, (token, seq, wanted) in enumerate(entries):
             batch.token[i] = token
-            batch.pos[i] = self.n_past + i
+            batch.pos[i] = self.n_past[seq]
             batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = 0
-            batch.logits[i] = all_rows or i + 1 == len(ids)
+            batch.seq_id[i][0] = seq
+            batch.logits[i] = wanted
+            self.n_past[seq] += 1
         code = self.lib.llama_decode(self.ctx, batch)
         self.lib.llama_batch_free(batch)
         if code != 0:
             raise SystemExit(f"llama_decode: code {code}\n{''.join(self.log[-20:])}")
-        self.n_past += len(ids)
-        if all_rows:
-            return (self._logprobs(i) for i in range(len(ids)))
-        return self._logprobs(len(ids) - 1)
 
     def _logprobs(self, row):
         logits = np.ctypeslib.as_array(self.lib.llama_get_logits_ith(self.ctx, row), (self.n_vocab,)).astype(np.float64)

@@ -23,6 +23,8 @@ def totals_by_month(path):
 
 PLAIN = {
     "short": "The capital of France is",
+    "short_water": "Water boils at a temperature of",
+    "short_tale": "Once upon a time, there was a little",
     "english": "In 1969, the Apollo 11 mission didn't just land on the Moon; it brought back 21.5 kg of rock. The",
     "german": "Die Geschichte der Stadt Köln beginnt vor mehr als zweitausend Jahren. Die Römer",
     "chinese": "中国的首都是北京。北京有三千多年的历史,",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """tokens.py QUANTISED.gguf F32.gguf OUT.json: greedy tokens of llama.cpp as a fixture for the decoder.
 
-F32.gguf is QUANTISED.gguf after gguf_to_f32.py. Each prompt is tokenised by llama.cpp, fed in one call, and followed by
-64 greedy tokens, one call each; end-of-generation tokens do not stop it. A place where the two best tokens lie closer
+F32.gguf is QUANTISED.gguf after gguf_to_f32.py. Each prompt is tokenised by llama.cpp, fed in one call to a sequence of
+its own, and followed by 64 greedy tokens; end-of-generation tokens do not stop it. A place where the two best tokens lie closer
 than 0.02 nats is a near tie: another correct engine may choose the other token there, and must then go on with ours.
 A prompt with more than two near ties is left out and named. The format is in testdata/tokens/README.md.
 """
@@ -15,12 +15,15 @@ import sys
 import jinja2
 import jinja2.sandbox
 import llamacpp
+import numpy as np
 import prompts
 
 N_GREEDY = 64
 NEAR_TIE_NATS = 0.02
 N_NEAR_TIES_MAX = 2
-N_CTX = 2048
+N_CTX = 1024  # holds the longest prompt and its 64 tokens
+N_PROMPTS_MAX = 16
+NOISE_IDS_MAX = 128  # only shorter prompts are fed a second time
 MOBY = os.path.join(os.path.dirname(__file__), "../../testdata/tokens/moby.txt")
 
 
@@ -30,25 +33,27 @@ def render(template, messages):
     return env.from_string(template).render(messages=messages, add_generation_prompt=True)
 
 
-def run_prompt(oracle, ids):
-    oracle.reset()
-    logprobs = oracle.feed(ids)
-    out = {"tokens": [], "second": [], "logprob": [], "gap": []}
-    for i in range(N_GREEDY):
-        best, second = (int(t) for t in logprobs.argsort()[-2:][::-1])
-        out["tokens"].append(best)
-        out["second"].append(second)
-        out["logprob"].append(round(float(logprobs[best]), 5))
-        out["gap"].append(round(float(logprobs[best] - logprobs[second]), 5))
-        if i + 1 < N_GREEDY:
-            logprobs = oracle.feed([best])
-    out["near_ties"] = [i for i, gap in enumerate(out["gap"]) if gap < NEAR_TIE_NATS]
-    out["eog"] = [i for i, token in enumerate(out["tokens"]) if oracle.is_eog(token)]
-    return out
+def run_prompts(oracle, all_ids):
+    """All prompts side by side, one sequence each: the weights are read once a step for all of them."""
+    runs = [{"tokens": [], "second": [], "logprob": [], "gap": []} for _ in all_ids]
+    rows = [oracle.feed(ids, seq) for seq, ids in enumerate(all_ids)]
+    for step in range(N_GREEDY):
+        for run, row in zip(runs, rows):
+            best, second = (int(t) for t in np.argsort(-row, kind="stable")[:2])
+            run["tokens"].append(best)
+            run["second"].append(second)
+            run["logprob"].append(round(float(row[best]), 5))
+            run["gap"].append(round(float(row[best] - row[second]), 5))
+        if step + 1 < N_GREEDY:
+            rows = oracle.step([run["tokens"][-1] for run in runs])
+    for run in runs:
+        run["near_ties"] = [i for i, gap in enumerate(run["gap"]) if gap < NEAR_TIE_NATS]
+        run["eog"] = [i for i, token in enumerate(run["tokens"]) if oracle.is_eog(token)]
+    return runs
 
 
 def own_noise(oracle, ids, run):
-    """The same tokens in one call: how far the oracle is from itself, and whether it chooses the same tokens."""
+    """The same tokens alone and in one call: how far the oracle is from itself, and whether it chooses the same tokens."""
     oracle.reset()
     fed = ids + run["tokens"][:-1]
     rows = list(oracle.feed(fed, all_rows=True))[len(ids) - 1 :]
@@ -117,26 +122,34 @@ def dump(fixture, path):
         f.write("\n".join(lines) + "\n")
 
 
-def main(quantised, f32, out):
-    oracle = llamacpp.Oracle(f32, N_CTX, exact=True)
-    template = oracle.chat_template()
-    kept, left_out = [], []
-    for name, text, messages in collect(template):
-        parse_special = messages is not None
-        ids = oracle.tokenize(text, True, parse_special)
-        run = run_prompt(oracle, ids)
+def report(oracle, prompt, run):
+    """One line a prompt; stops where the oracle disagrees with itself outside the near ties."""
+    ids, noise = prompt["prompt_ids"], ""
+    if len(ids) < NOISE_IDS_MAX:
         worst, parted = own_noise(oracle, ids, run)
-        print(f"{name}: {len(ids)} ids, near ties {run['near_ties']}, eog {run['eog']}, "
-              f"own noise {worst:.1e} nats, parted {parted}: {oracle.text(run['tokens'])!r}", flush=True)
+        noise = f", own noise {worst:.1e} nats, parted {parted}"
         if not set(parted) <= set(run["near_ties"]):
-            raise SystemExit(f"{name}: the oracle parts from itself outside the near ties")
+            raise SystemExit(f"{prompt['name']}: the oracle parts from itself outside the near ties")
+    print(f"{prompt['name']}: {len(ids)} ids, near ties {run['near_ties']}, least gap {min(run['gap'])}, "
+          f"eog {run['eog']}{noise}: {oracle.text(run['tokens'])!r}", flush=True)
+
+
+def main(quantised, f32, out):
+    oracle = llamacpp.Oracle(f32, N_CTX, exact=True, n_seqs=N_PROMPTS_MAX)
+    template = oracle.chat_template()
+    asked = []
+    for name, text, messages in collect(template):
+        head = {"name": name, "text": text} if messages is None else {"name": name, "text": text, "messages": messages}
+        ids = oracle.tokenize(text, True, messages is not None)
+        asked.append({**head, "parse_special": messages is not None, "prompt_ids": ids})
+    runs = run_prompts(oracle, [prompt["prompt_ids"] for prompt in asked])
+    kept, left_out = [], []
+    for prompt, run in zip(asked, runs):
+        report(oracle, prompt, run)
         if len(run["near_ties"]) > N_NEAR_TIES_MAX:
-            left_out.append(name)
-            continue
-        head = {"name": name, "text": text}
-        if messages is not None:
-            head["messages"] = messages
-        kept.append({**head, "parse_special": parse_special, "prompt_ids": ids, **run})
+            left_out.append(prompt["name"])
+        else:
+            kept.append({**prompt, **run})
     fixture = {
         "model": os.path.basename(quantised),
         "sha256": sha256(quantised),
