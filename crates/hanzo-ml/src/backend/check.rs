@@ -252,7 +252,7 @@ impl Rope<'_> {
         expect_type(op, "x", x, DType::F32)?;
         expect_type(op, "angles", self.angles, DType::F32)?;
         let rows = rows_of(op, "x", x, product(op, &[self.n_heads, self.head_dim])?)?;
-        let pairs = if rows == 0 { 0 } else { self.angles.len / rows / 2 };
+        let pairs = self.angles.len.checked_div(rows).unwrap_or(0) / 2;
         expect_len(op, "angles", self.angles, &[rows, pairs, 2])?;
         if pairs > self.head_dim / 2 {
             return Err(Error::op(op, format!("{pairs} pairs do not fit a head of {}", self.head_dim)));
@@ -390,7 +390,7 @@ impl MoeCombine<'_> {
             expect_type(op, name, b, DType::F32)?;
         }
         let rows = rows_of(op, "weights", self.weights, self.n_used)?;
-        let dim = if rows == 0 { 0 } else { out.len / rows };
+        let dim = out.len.checked_div(rows).unwrap_or(0);
         expect_len(op, "out", out, &[rows, dim])?;
         expect_len(op, "y", self.y, &[rows, self.n_used, dim])?;
         expect_distinct(op, &[out, self.y, self.weights])?;

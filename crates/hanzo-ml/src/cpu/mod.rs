@@ -1,13 +1,31 @@
-//! The multi-threaded CPU backend. Its operations are those of the reference until each has its own kernel.
+//! The multi-threaded CPU backend: f32 arithmetic in vectors of eight lanes.
+//!
+//! Every output element is computed by one thread in an order that depends on its own operands alone (see
+//! `dot.rs`), so results are the same bits for any batch composition and any number of threads on one processor
+//! type. Weights stay in the file's bytes; nothing is copied at load. Freed buffers are reused.
+
+mod attention;
+mod dot;
+mod math;
+mod matmul;
+mod memory;
+mod rows;
+mod simd;
+
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+
+use memory::{Cells, Floats, Memory};
+use simd::Level;
 
 use crate::{
     DType, QTensor, Result,
     backend::{
-        Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
-        MoeMatMul, RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
+        Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine, MoeMatMul,
+        RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
+        check::check_copy,
+        slab::{Weights, unknown},
     },
     parallel::Parallel,
-    reference::Reference,
 };
 
 /// What a [`Cpu`] may use.
@@ -19,114 +37,177 @@ pub struct CpuOptions {
 
 /// The CPU backend.
 pub struct Cpu {
-    inner: Reference,
+    memory: Memory,
+    weights: Weights,
     parallel: Parallel,
+    level: Level,
 }
 
 impl Cpu {
-    /// Starts the threads.
+    /// A backend that uses the best instructions of this processor.
     ///
     /// # Errors
     /// If the number of threads is 0 or too large, or the system starts none.
     pub fn new(options: CpuOptions) -> Result<Self> {
-        Ok(Self { inner: Reference::new(), parallel: Parallel::new(options.threads)? })
+        Self::with_level(options, Level::detect())
+    }
+
+    /// A backend that uses only instructions which every processor of the target has; for comparisons.
+    ///
+    /// # Errors
+    /// As [`Cpu::new`].
+    pub fn portable(options: CpuOptions) -> Result<Self> {
+        Self::with_level(options, Level::Portable)
+    }
+
+    fn with_level(options: CpuOptions, level: Level) -> Result<Self> {
+        let parallel = Parallel::new(options.threads)?;
+        Ok(Self { memory: Memory::default(), weights: Weights::default(), parallel, level })
+    }
+
+    /// Lets `f` write a buffer that is taken out of the memory meanwhile.
+    fn write(&mut self, out: &Buffer, f: impl FnOnce(&Self, &mut Cells) -> Result<()>) -> Result<()> {
+        let mut cells = self.memory.take(out)?;
+        let result = f(self, &mut cells);
+        self.memory.put(out, cells);
+        result
+    }
+
+    /// The same for f32 buffers.
+    fn write_f32(&mut self, out: &Buffer, f: impl FnOnce(&Self, &mut [f32]) -> Result<()>) -> Result<()> {
+        self.write(out, |cpu, cells| match cells {
+            Cells::F32(y) => f(cpu, y),
+            Cells::F16(_) | Cells::BF16(_) | Cells::U32(_) => Err(unknown(out)),
+        })
     }
 }
 
 impl Backend for Cpu {
     fn name(&self) -> String {
-        format!("cpu ({} threads)", self.parallel.n_threads())
+        format!("cpu ({} threads, {})", self.parallel.n_threads(), self.level.name())
     }
 
     fn alloc(&mut self, dtype: DType, len: usize) -> Result<Buffer> {
-        self.inner.alloc(dtype, len)
+        self.memory.alloc(dtype, len)
     }
 
     fn free(&mut self, buffer: Buffer) {
-        self.inner.free(buffer);
+        self.memory.free(&buffer);
     }
 
     fn upload_f32(&mut self, dst: &Buffer, data: &[f32]) -> Result<()> {
-        self.inner.upload_f32(dst, data)
+        check_copy("upload_f32", dst, data.len(), true)?;
+        self.write(dst, |_, cells| {
+            match cells {
+                Cells::F32(y) => y.copy_from_slice(data),
+                Cells::F16(y) => y.reinterpret_cast_mut::<half::f16>().convert_from_f32_slice(data),
+                Cells::BF16(y) => y.reinterpret_cast_mut::<half::bf16>().convert_from_f32_slice(data),
+                Cells::U32(_) => return Err(unknown(dst)),
+            }
+            Ok(())
+        })
     }
 
     fn upload_u32(&mut self, dst: &Buffer, data: &[u32]) -> Result<()> {
-        self.inner.upload_u32(dst, data)
+        check_copy("upload_u32", dst, data.len(), false)?;
+        self.write(dst, |_, cells| match cells {
+            Cells::U32(y) => {
+                y.copy_from_slice(data);
+                Ok(())
+            }
+            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) => Err(unknown(dst)),
+        })
     }
 
     fn download_f32(&mut self, src: &Buffer, out: &mut [f32]) -> Result<()> {
-        self.inner.download_f32(src, out)
+        check_copy("download_f32", src, out.len(), true)?;
+        match self.memory.floats(src)? {
+            Floats::F32(x) => out.copy_from_slice(x),
+            Floats::F16(x) => x.convert_to_f32_slice(out),
+            Floats::BF16(x) => x.convert_to_f32_slice(out),
+        }
+        Ok(())
     }
 
     fn download_u32(&mut self, src: &Buffer, out: &mut [u32]) -> Result<()> {
-        self.inner.download_u32(src, out)
+        check_copy("download_u32", src, out.len(), false)?;
+        out.copy_from_slice(self.memory.u32(src)?);
+        Ok(())
     }
 
     fn load(&mut self, tensor: &QTensor) -> Result<Weight> {
-        self.inner.load(tensor)
+        self.weights.load(tensor)
     }
 
     fn embed(&mut self, out: &Buffer, args: &Embed<'_>) -> Result<()> {
-        self.inner.embed(out, args)
+        self.write_f32(out, |cpu, y| cpu.embed_to(out, y, args))
     }
 
     fn gather_rows(&mut self, out: &Buffer, args: &GatherRows<'_>) -> Result<()> {
-        self.inner.gather_rows(out, args)
+        self.write_f32(out, |cpu, y| cpu.gather_to(out, y, args))
     }
 
     fn scatter_rows(&mut self, out: &Buffer, args: &ScatterRows<'_>) -> Result<()> {
-        self.inner.scatter_rows(out, args)
+        self.write_f32(out, |cpu, y| cpu.scatter_to(out, y, args))
     }
 
     fn matmul(&mut self, out: &Buffer, args: &MatMul<'_>) -> Result<()> {
-        self.inner.matmul(out, args)
+        self.write_f32(out, |cpu, y| cpu.matmul_to(out, y, args))
     }
 
     fn add(&mut self, acc: &Buffer, x: &Buffer) -> Result<()> {
-        self.inner.add(acc, x)
+        self.write_f32(acc, |cpu, y| cpu.add_to(acc, y, x))
     }
 
     fn rms_norm(&mut self, out: &Buffer, args: &RmsNorm<'_>) -> Result<()> {
-        self.inner.rms_norm(out, args)
+        self.write_f32(out, |cpu, y| cpu.rms_norm_to(out, y, args))
     }
 
     fn add_rms_norm(&mut self, out: &Buffer, acc: &Buffer, args: &RmsNorm<'_>) -> Result<()> {
-        self.inner.add_rms_norm(out, acc, args)
+        args.check_add(out, acc)?;
+        self.add(acc, args.x)?;
+        self.rms_norm(out, &RmsNorm { x: acc, ..*args })
     }
 
     fn rope_angles(&mut self, out: &Buffer, args: &RopeAngles<'_>) -> Result<()> {
-        self.inner.rope_angles(out, args)
+        self.write_f32(out, |cpu, y| cpu.rope_angles_to(out, y, args))
     }
 
     fn rope(&mut self, x: &Buffer, args: &Rope<'_>) -> Result<()> {
-        self.inner.rope(x, args)
+        self.write_f32(x, |cpu, y| cpu.rope_to(x, y, args))
     }
 
     fn kv_append(&mut self, cache: &Buffer, args: &KvAppend<'_>) -> Result<()> {
-        self.inner.kv_append(cache, args)
+        self.write(cache, |cpu, y| cpu.kv_append_to(cache, y, args))
     }
 
     fn attention(&mut self, out: &Buffer, args: &Attention<'_>) -> Result<()> {
-        self.inner.attention(out, args)
+        self.write_f32(out, |cpu, y| cpu.attention_to(out, y, args))
     }
 
     fn gated_activation(&mut self, out: &Buffer, args: &GatedActivation<'_>) -> Result<()> {
-        self.inner.gated_activation(out, args)
+        self.write_f32(out, |cpu, y| cpu.gated_to(out, y, args))
     }
 
     fn softcap(&mut self, x: &Buffer, cap: f32) -> Result<()> {
-        self.inner.softcap(x, cap)
+        self.write_f32(x, |cpu, y| cpu.softcap_to(x, y, cap))
     }
 
     fn route(&mut self, ids: &Buffer, weights: &Buffer, args: &Route<'_>) -> Result<()> {
-        self.inner.route(ids, weights, args)
+        let mut chosen = self.memory.take(ids)?;
+        let result = match &mut chosen {
+            Cells::U32(y) => self.write_f32(weights, |cpu, w| cpu.route_to((ids, y), (weights, w), args)),
+            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) => Err(unknown(ids)),
+        };
+        self.memory.put(ids, chosen);
+        result
     }
 
     fn moe_matmul(&mut self, out: &Buffer, args: &MoeMatMul<'_>) -> Result<()> {
-        self.inner.moe_matmul(out, args)
+        self.write_f32(out, |cpu, y| cpu.moe_matmul_to(out, y, args))
     }
 
     fn moe_combine(&mut self, out: &Buffer, args: &MoeCombine<'_>) -> Result<()> {
-        self.inner.moe_combine(out, args)
+        self.write_f32(out, |cpu, y| cpu.moe_combine_to(out, y, args))
     }
 }

@@ -1,0 +1,261 @@
+//! Products with weights of any format, dense and of chosen experts.
+//!
+//! A thread takes [`COLUMNS`] rows of the weight (columns of the output), decodes a stretch of K of each to f32
+//! into a panel that stays in its L1 cache, and multiplies it with every row of activations that needs it.
+
+
+use super::{
+    Cpu,
+    dot::{K_BLOCK, dots},
+    memory::Aligned,
+    simd::{Kernel, LANES, Lanes, Simd},
+};
+use crate::{
+    Error, QTensor, Result,
+    backend::{Buffer, Embed, MatMul, MoeMatMul, check::check_below},
+    parallel::{Grid, Tile},
+};
+
+/// Weight rows of a panel: what the tiles 1×12, 2×6, 3×4 and 4×3 divide.
+const COLUMNS: usize = 12;
+
+/// Vectors of a row of the panel. Two more than it holds, so that the rows fall into different cache sets.
+const STRIDE: usize = K_BLOCK / LANES + 2;
+
+type PanelRow = [Lanes; STRIDE];
+type Panel = [PanelRow; COLUMNS];
+
+/// Rows of activations in whole vectors: the buffer itself, or a copy with each row filled up with zeros.
+enum Activations<'a> {
+    Borrowed(&'a [f32]),
+    Padded(Aligned<f32>),
+}
+
+impl<'a> Activations<'a> {
+    fn new(x: &'a [f32], k: usize) -> Result<Self> {
+        if k.is_multiple_of(LANES) {
+            return Ok(Self::Borrowed(x));
+        }
+        let wide = k.next_multiple_of(LANES);
+        let mut padded = Aligned::new((x.len() / k).saturating_mul(wide))?;
+        for (to, from) in padded.chunks_exact_mut(wide).zip(x.chunks_exact(k)) {
+            to[..k].copy_from_slice(from);
+        }
+        Ok(Self::Padded(padded))
+    }
+
+    fn vectors(&self) -> &[Lanes] {
+        let x: &[f32] = match self {
+            Self::Borrowed(x) => x,
+            Self::Padded(x) => x,
+        };
+        x.as_chunks().0
+    }
+}
+
+/// What one thread needs beside its operands.
+struct Scratch {
+    panel: Aligned<f32>,
+    totals: Vec<[f32; COLUMNS]>,
+}
+
+impl Scratch {
+    fn new(rows: usize) -> Self {
+        Self { panel: Aligned::zeros(COLUMNS * STRIDE * LANES), totals: vec![[0.0; COLUMNS]; rows] }
+    }
+}
+
+/// `totals[i][c] = x[row(i)] · weight[first + c]` for `c` below `columns`; the rest of `totals` is meaningless.
+struct ColumnTile<'a, R> {
+    weight: &'a QTensor,
+    first: usize,
+    columns: usize,
+    x: &'a [Lanes],
+    row: R,
+    totals: &'a mut [[f32; COLUMNS]],
+    panel: &'a mut [f32],
+}
+
+impl<R: Fn(usize) -> usize> ColumnTile<'_, R> {
+    /// Decodes elements `k..k + len` of each weight row into the panel, filled up with zeros to whole vectors.
+    fn decode(panel: &mut Panel, weight: &QTensor, rows: std::ops::Range<usize>, k: usize, len: usize) {
+        let format = weight.format();
+        let row_bytes = weight.row_elems() / format.block_elems * format.block_bytes;
+        let (skip, take) = (k / format.block_elems, len / format.block_elems);
+        for (to, row) in panel.iter_mut().zip(rows) {
+            let bytes = &weight.bytes()[row * row_bytes + skip * format.block_bytes..];
+            let to = to.as_flattened_mut();
+            (format.decode)(&bytes[..take * format.block_bytes], &mut to[..len]);
+            to[len..len.next_multiple_of(LANES)].fill(0.0);
+        }
+    }
+
+    /// Adds the stretch's products of `M` rows from `i` on, `N` columns at a time.
+    #[inline(always)]
+    fn add_rows<S: Simd, const M: usize, const N: usize>(&mut self, s: S, panel: &Panel, at: At) {
+        let wide = self.weight.row_elems().div_ceil(LANES);
+        let x: [&[Lanes]; M] =
+            std::array::from_fn(|m| &self.x[(self.row)(at.row + m) * wide + at.start..][..at.len]);
+        for n in (0..COLUMNS).step_by(N) {
+            let w: [&[Lanes]; N] = std::array::from_fn(|j| &panel[n + j][..]);
+            let sums = dots(s, x, w, at.len);
+            for (m, sums) in sums.iter().enumerate() {
+                for (j, sum) in sums.iter().enumerate() {
+                    self.totals[at.row + m][n + j] += sum;
+                }
+            }
+        }
+    }
+}
+
+/// A place in the rows of activations: vectors `start..start + len` of rows from `row` on.
+#[derive(Clone, Copy)]
+struct At {
+    row: usize,
+    start: usize,
+    len: usize,
+}
+
+impl<R: Fn(usize) -> usize> Kernel for ColumnTile<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let k_all = self.weight.row_elems();
+        let panel = std::mem::take(&mut self.panel);
+        let Some(panel) = panel.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0.first_mut() else { return };
+        self.totals.fill([0.0; COLUMNS]);
+        let rows = self.totals.len();
+        for k in (0..k_all).step_by(K_BLOCK) {
+            let len = K_BLOCK.min(k_all - k);
+            Self::decode(panel, self.weight, self.first..self.first + self.columns, k, len);
+            let mut at = At { row: 0, start: k / LANES, len: len.div_ceil(LANES) };
+            while at.row + 4 <= rows {
+                self.add_rows::<S, 4, 3>(s, panel, at);
+                at.row += 4;
+            }
+            match rows - at.row {
+                1 => self.add_rows::<S, 1, 12>(s, panel, at),
+                2 => self.add_rows::<S, 2, 6>(s, panel, at),
+                3 => self.add_rows::<S, 3, 4>(s, panel, at),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Copies the totals of rows `i` to rows `row(i)` of the output's tile.
+fn store(tile: &mut Tile<'_, f32>, totals: &[[f32; COLUMNS]], row: impl Fn(usize) -> usize, bias: Option<&[f32]>) {
+    let cols = tile.cols();
+    for (i, totals) in totals.iter().enumerate() {
+        let out = tile.row(row(i));
+        match bias {
+            Some(bias) => out.iter_mut().zip(totals).zip(&bias[cols.clone()]).for_each(|((o, t), b)| *o = t + b),
+            None => out.copy_from_slice(&totals[..out.len()]),
+        }
+    }
+}
+
+fn check_format(weight: &QTensor) -> Result<()> {
+    let elems = weight.format().block_elems;
+    if K_BLOCK.is_multiple_of(elems) {
+        return Ok(());
+    }
+    Err(Error::tensor(weight.name(), format!("blocks of {elems} elements do not divide {K_BLOCK}")))
+}
+
+impl Cpu {
+    pub(super) fn matmul_to(&self, out: &Buffer, y: &mut [f32], args: &MatMul<'_>) -> Result<()> {
+        let dims = args.check(out)?;
+        let weight = self.weights.get(args.weight)?;
+        check_format(weight)?;
+        let x = Activations::new(self.memory.f32(args.x)?, dims.k)?;
+        let bias = args.bias.map(|b| self.memory.f32(b)).transpose()?;
+        let grid = Grid { rows: dims.rows, cols: dims.n, tile_rows: dims.rows.max(1), tile_cols: COLUMNS };
+        self.parallel.for_each_tile(
+            y,
+            grid,
+            || Scratch::new(dims.rows),
+            |mut tile, scratch| {
+                let cols = tile.cols();
+                self.level.run(ColumnTile {
+                    weight,
+                    first: cols.start,
+                    columns: cols.len(),
+                    x: x.vectors(),
+                    row: |i| i,
+                    totals: &mut scratch.totals,
+                    panel: &mut scratch.panel,
+                });
+                store(&mut tile, &scratch.totals, |i| i, bias);
+            },
+        );
+        Ok(())
+    }
+
+    pub(super) fn moe_matmul_to(&self, out: &Buffer, y: &mut [f32], args: &MoeMatMul<'_>) -> Result<()> {
+        let dims = args.check(out)?;
+        let weight = self.weights.get(args.weight)?;
+        check_format(weight)?;
+        let ids = self.memory.u32(args.ids)?;
+        check_below("moe_matmul", "ids", ids, args.weight.n_experts)?;
+        let x = Activations::new(self.memory.f32(args.x)?, dims.k)?;
+        let entries = by_expert(ids);
+        let most = entries.chunk_by(|a, b| a.0 == b.0).map(<[_]>::len).max().unwrap_or(0);
+        let share = if dims.shared { args.n_used } else { 1 };
+        let grid = Grid { rows: ids.len(), cols: dims.n, tile_rows: ids.len().max(1), tile_cols: COLUMNS };
+        self.parallel.for_each_tile(
+            y,
+            grid,
+            || Scratch::new(most),
+            |mut tile, scratch| {
+                let cols = tile.cols();
+                for entries in entries.chunk_by(|a, b| a.0 == b.0) {
+                    let totals = &mut scratch.totals[..entries.len()];
+                    self.level.run(ColumnTile {
+                        weight,
+                        first: entries[0].0 as usize * dims.n + cols.start,
+                        columns: cols.len(),
+                        x: x.vectors(),
+                        row: |i: usize| entries[i].1 / share,
+                        totals,
+                        panel: &mut scratch.panel,
+                    });
+                    store(&mut tile, totals, |i| entries[i].1, None);
+                }
+            },
+        );
+        Ok(())
+    }
+
+    pub(super) fn embed_to(&self, out: &Buffer, y: &mut [f32], args: &Embed<'_>) -> Result<()> {
+        let dims = args.check(out)?;
+        let table = self.weights.get(args.table)?;
+        let ids = self.memory.u32(args.ids)?;
+        check_below("embed", "ids", ids, args.table.n)?;
+        let format = table.format();
+        let row_bytes = dims.dim / format.block_elems * format.block_bytes;
+        let grid = Grid { rows: dims.rows, cols: dims.dim, tile_rows: 16, tile_cols: dims.dim.max(1) };
+        self.parallel.for_each_tile(
+            y,
+            grid,
+            || (),
+            |mut tile, ()| {
+                for row in tile.rows() {
+                    let to = tile.row(row);
+                    let bytes = &table.bytes()[ids[row] as usize * row_bytes..][..row_bytes];
+                    (format.decode)(bytes, to);
+                    to.iter_mut().for_each(|v| *v *= args.scale);
+                }
+            },
+        );
+        Ok(())
+    }
+}
+
+/// `(expert, entry)` of each chosen expert, sorted.
+fn by_expert(ids: &[u32]) -> Vec<(u32, usize)> {
+    let mut entries: Vec<(u32, usize)> = ids.iter().copied().zip(0..).collect();
+    entries.sort_unstable();
+    entries
+}

@@ -1,0 +1,262 @@
+//! Buffers of the CPU: typed, aligned, and reused after `free`.
+
+use std::collections::BTreeMap;
+
+use half::{bf16, f16, slice::HalfBitsSliceExt};
+
+use crate::{
+    DType, Error, Result,
+    backend::{
+        Buffer,
+        slab::{Slab, unknown},
+    },
+};
+
+/// Bytes that freed buffers may hold in all; what does not fit goes back to the system.
+const POOL_BYTES_MAX: usize = 64 << 20;
+
+/// A reused buffer may be this many times larger than asked for.
+const WASTE_MAX: usize = 2;
+
+/// Elements before the first whole cache line.
+const ALIGN: usize = 64;
+
+/// A slice that starts at a cache line, so that vector loads do not straddle two.
+pub(super) struct Aligned<T> {
+    data: Vec<T>,
+    start: usize,
+    len: usize,
+}
+
+impl<T: Copy + Default> Aligned<T> {
+    /// `len` zeros, for small scratch.
+    pub(super) fn zeros(len: usize) -> Self {
+        let spare = ALIGN / size_of::<T>();
+        let data = vec![T::default(); len + spare];
+        let start = data.as_ptr().align_offset(ALIGN).min(spare);
+        Self { data, start, len }
+    }
+
+    /// `len` zeros.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub(super) fn new(len: usize) -> Result<Self> {
+        // `vec!` of zeros takes untouched pages from the system but aborts without memory: ask first.
+        let spare = ALIGN / size_of::<T>();
+        let ok = len.checked_add(spare).is_some_and(|all| Vec::<T>::new().try_reserve_exact(all).is_ok());
+        if !ok {
+            return Err(Error::op("alloc", format!("no memory for {len} elements")));
+        }
+        Ok(Self::zeros(len))
+    }
+
+    fn capacity(&self) -> usize {
+        self.data.len() - ALIGN / size_of::<T>()
+    }
+}
+
+impl<T> std::ops::Deref for Aligned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.data[self.start..self.start + self.len]
+    }
+}
+
+impl<T> std::ops::DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.data[self.start..self.start + self.len]
+    }
+}
+
+/// The elements of a buffer; half floats by their bits.
+pub(super) enum Cells {
+    F32(Aligned<f32>),
+    F16(Aligned<u16>),
+    BF16(Aligned<u16>),
+    U32(Aligned<u32>),
+}
+
+/// The elements of a float buffer.
+#[derive(Clone, Copy)]
+pub(super) enum Floats<'a> {
+    F32(&'a [f32]),
+    F16(&'a [f16]),
+    BF16(&'a [bf16]),
+}
+
+impl Cells {
+    fn new(dtype: DType, len: usize) -> Result<Self> {
+        Ok(match dtype {
+            DType::F32 => Self::F32(Aligned::new(len)?),
+            DType::F16 => Self::F16(Aligned::new(len)?),
+            DType::BF16 => Self::BF16(Aligned::new(len)?),
+            DType::U32 => Self::U32(Aligned::new(len)?),
+        })
+    }
+
+    fn dtype(&self) -> DType {
+        match self {
+            Self::F32(_) => DType::F32,
+            Self::F16(_) => DType::F16,
+            Self::BF16(_) => DType::BF16,
+            Self::U32(_) => DType::U32,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::F32(v) => v.len,
+            Self::F16(v) | Self::BF16(v) => v.len,
+            Self::U32(v) => v.len,
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        match self {
+            Self::F32(v) => v.capacity(),
+            Self::F16(v) | Self::BF16(v) => v.capacity(),
+            Self::U32(v) => v.capacity(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.capacity() * self.dtype().bytes()
+    }
+
+    /// Shortens or lengthens within the capacity.
+    fn set_len(&mut self, len: usize) {
+        match self {
+            Self::F32(v) => v.len = len,
+            Self::F16(v) | Self::BF16(v) => v.len = len,
+            Self::U32(v) => v.len = len,
+        }
+    }
+}
+
+/// All buffers in use, and freed ones by type and capacity.
+#[derive(Default)]
+pub(super) struct Memory {
+    slab: Slab<Cells>,
+    pool: BTreeMap<(u8, usize), Vec<Cells>>,
+    pool_bytes: usize,
+}
+
+/// Orders types for the pool.
+fn type_key(dtype: DType) -> u8 {
+    match dtype {
+        DType::F32 => 0,
+        DType::F16 => 1,
+        DType::BF16 => 2,
+        DType::U32 => 3,
+    }
+}
+
+impl Memory {
+    pub(super) fn alloc(&mut self, dtype: DType, len: usize) -> Result<Buffer> {
+        let cells = match self.reuse(dtype, len) {
+            Some(cells) => cells,
+            None => Cells::new(dtype, len)?,
+        };
+        Ok(Buffer { id: self.slab.insert(cells), dtype, len })
+    }
+
+    /// The smallest freed buffer that is large enough and not much too large.
+    fn reuse(&mut self, dtype: DType, len: usize) -> Option<Cells> {
+        let key = type_key(dtype);
+        let range = (key, len)..=(key, len.saturating_mul(WASTE_MAX));
+        let mut entry = self.pool.range_mut(range).next()?;
+        let (&found, list) = (entry.0, &mut entry.1);
+        let mut cells = list.pop()?;
+        if list.is_empty() {
+            self.pool.remove(&found);
+        }
+        self.pool_bytes -= cells.bytes();
+        cells.set_len(len);
+        Some(cells)
+    }
+
+    pub(super) fn free(&mut self, buffer: &Buffer) {
+        let Some(cells) = self.slab.remove(buffer.id) else { return };
+        let bytes = cells.bytes();
+        if self.pool_bytes + bytes <= POOL_BYTES_MAX {
+            self.pool_bytes += bytes;
+            self.pool.entry((type_key(cells.dtype()), cells.capacity())).or_default().push(cells);
+        }
+    }
+
+    fn cells(&self, buffer: &Buffer) -> Result<&Cells> {
+        let cells = self.slab.get(buffer)?;
+        if cells.dtype() == buffer.dtype && cells.len() == buffer.len { Ok(cells) } else { Err(unknown(buffer)) }
+    }
+
+    pub(super) fn f32(&self, buffer: &Buffer) -> Result<&[f32]> {
+        match self.cells(buffer)? {
+            Cells::F32(v) => Ok(v),
+            Cells::F16(_) | Cells::BF16(_) | Cells::U32(_) => Err(unknown(buffer)),
+        }
+    }
+
+    pub(super) fn u32(&self, buffer: &Buffer) -> Result<&[u32]> {
+        match self.cells(buffer)? {
+            Cells::U32(v) => Ok(v),
+            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) => Err(unknown(buffer)),
+        }
+    }
+
+    pub(super) fn floats(&self, buffer: &Buffer) -> Result<Floats<'_>> {
+        match self.cells(buffer)? {
+            Cells::F32(v) => Ok(Floats::F32(v)),
+            Cells::F16(v) => Ok(Floats::F16(v.reinterpret_cast())),
+            Cells::BF16(v) => Ok(Floats::BF16(v.reinterpret_cast())),
+            Cells::U32(_) => Err(unknown(buffer)),
+        }
+    }
+
+    /// Takes a buffer out while an operation writes it; [`Memory::put`] brings it back.
+    pub(super) fn take(&mut self, buffer: &Buffer) -> Result<Cells> {
+        self.cells(buffer)?;
+        self.slab.take(buffer)
+    }
+
+    pub(super) fn put(&mut self, buffer: &Buffer, cells: Cells) {
+        self.slab.put(buffer, cells);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(memory: &Memory, buffer: &Buffer) -> usize {
+        memory.f32(buffer).unwrap().as_ptr() as usize
+    }
+
+    #[test]
+    fn freed_memory_is_reused_and_bounded() {
+        let mut memory = Memory::default();
+        let a = memory.alloc(DType::F32, 1000).unwrap();
+        let at = address(&memory, &a);
+        assert_eq!(at % ALIGN, 0);
+        memory.free(&a);
+        let b = memory.alloc(DType::F32, 600).unwrap();
+        assert_eq!(address(&memory, &b), at, "600 of 1000 elements fit");
+        assert_eq!(memory.f32(&b).unwrap().len(), 600);
+        memory.free(&b);
+        let c = memory.alloc(DType::F32, 100).unwrap();
+        assert_ne!(address(&memory, &c), at, "100 of 1000 elements waste too much");
+        let d = memory.alloc(DType::U32, 1000).unwrap();
+        assert!(memory.f32(&d).is_err());
+        let large = memory.alloc(DType::F32, POOL_BYTES_MAX).unwrap();
+        memory.free(&large);
+        assert_eq!(memory.pool_bytes, 4000);
+    }
+
+    #[test]
+    fn impossible_sizes_are_errors() {
+        let mut memory = Memory::default();
+        assert!(memory.alloc(DType::F32, usize::MAX).is_err());
+        assert!(memory.alloc(DType::F16, usize::MAX / 4).is_err());
+    }
+}

@@ -1,0 +1,290 @@
+//! Eight lanes of f32, written once for every instruction set.
+//!
+//! A [`Kernel`] is generic over [`Simd`]; [`Level::run`] instantiates it for the instruction set that was found
+//! when the backend started. Everything is `#[inline(always)]` so that a kernel's body lands inside the one
+//! function that enables the instructions. The order of additions in [`Simd::sum`] is the same on every level;
+//! levels differ in whether [`Simd::fma`] rounds once or twice.
+
+#![expect(unsafe_code, reason = "instructions that only some processors have")]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64 as x86;
+
+/// Lanes of a vector.
+pub(super) const LANES: usize = 8;
+
+/// The elements of a vector in memory.
+pub(super) type Lanes = [f32; LANES];
+
+/// The instructions of one level; a value is the proof that the processor has them.
+pub(super) trait Simd: Copy + Send + Sync {
+    /// A vector of eight f32.
+    type V: Copy;
+
+    fn splat(self, x: f32) -> Self::V;
+    fn load(self, x: &Lanes) -> Self::V;
+    fn store(self, v: Self::V, out: &mut Lanes);
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a · b + c`.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `if a > b { a } else { b }`, so a NaN in `b` stays.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `if a < b { a } else { b }`, so a NaN in `b` stays.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `if a < b { x } else { y }`.
+    fn select_lt(self, a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
+    /// The nearest integer, ties to even, of values below 2²² in magnitude.
+    fn round(self, v: Self::V) -> Self::V;
+    /// `2^n` for integers from −126 to 127.
+    fn exp2_int(self, n: Self::V) -> Self::V;
+    /// `((0+1) + (2+3)) + ((4+5) + (6+7))` of each of four vectors.
+    fn sum4(self, v: [Self::V; 4]) -> [f32; 4];
+    /// `((0+1) + (2+3)) + ((4+5) + (6+7))`.
+    fn sum(self, v: Self::V) -> f32;
+}
+
+/// A computation that is written for any level.
+pub(super) trait Kernel {
+    type Output;
+
+    /// Must be `#[inline(always)]`.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// The instruction set that the processor has.
+#[derive(Clone, Copy)]
+pub(super) enum Level {
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    Portable,
+}
+
+impl Level {
+    /// The best level of this processor.
+    pub(super) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Self::Avx2(Avx2(()));
+        }
+        Self::Portable
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => "avx2",
+            Self::Portable => "portable",
+        }
+    }
+
+    pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self {
+            // SAFETY: an `Avx2` exists only where `detect` found both features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(simd) => unsafe { run_avx2(kernel, simd) },
+            Self::Portable => kernel.run(Portable),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn run_avx2<K: Kernel>(kernel: K, simd: Avx2) -> K::Output {
+    kernel.run(simd)
+}
+
+/// Plain Rust for any processor.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+#[inline(always)]
+fn each(f: impl Fn(usize) -> f32) -> Lanes {
+    std::array::from_fn(f)
+}
+
+impl Simd for Portable {
+    type V = Lanes;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Lanes {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, x: &Lanes) -> Lanes {
+        *x
+    }
+
+    #[inline(always)]
+    fn store(self, v: Lanes, out: &mut Lanes) {
+        *out = v;
+    }
+
+    #[inline(always)]
+    fn add(self, a: Lanes, b: Lanes) -> Lanes {
+        each(|i| a[i] + b[i])
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Lanes, b: Lanes) -> Lanes {
+        each(|i| a[i] - b[i])
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Lanes, b: Lanes) -> Lanes {
+        each(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn div(self, a: Lanes, b: Lanes) -> Lanes {
+        each(|i| a[i] / b[i])
+    }
+
+    /// Where the target has no instruction for it, a fused multiply-add would be a slow library call.
+    #[inline(always)]
+    fn fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes {
+        if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+            each(|i| a[i].mul_add(b[i], c[i]))
+        } else {
+            each(|i| a[i] * b[i] + c[i])
+        }
+    }
+
+    #[inline(always)]
+    fn max(self, a: Lanes, b: Lanes) -> Lanes {
+        each(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn min(self, a: Lanes, b: Lanes) -> Lanes {
+        each(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+
+    #[inline(always)]
+    fn select_lt(self, a: Lanes, b: Lanes, x: Lanes, y: Lanes) -> Lanes {
+        each(|i| if a[i] < b[i] { x[i] } else { y[i] })
+    }
+
+    #[inline(always)]
+    fn round(self, v: Lanes) -> Lanes {
+        // Adding 1.5 · 2²³ leaves no bits for a fraction.
+        const MAGIC: f32 = 12_582_912.0;
+        each(|i| (v[i] + MAGIC) - MAGIC)
+    }
+
+    #[inline(always)]
+    fn exp2_int(self, n: Lanes) -> Lanes {
+        each(|i| f32::from_bits(((n[i] as i32).wrapping_add(127) as u32) << 23))
+    }
+
+    #[inline(always)]
+    fn sum4(self, v: [Lanes; 4]) -> [f32; 4] {
+        v.map(|v| self.sum(v))
+    }
+
+    #[inline(always)]
+    fn sum(self, v: Lanes) -> f32 {
+        ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]))
+    }
+}
+
+/// x86-64 with AVX2 and FMA.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+// SAFETY of every `unsafe` block in this implementation: an `Avx2` exists only where `Level::detect` found the
+// features that the intrinsics need, and the loads and stores go through references to eight floats.
+#[cfg(target_arch = "x86_64")]
+#[expect(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
+impl Simd for Avx2 {
+    type V = x86::__m256;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> x86::__m256 {
+        unsafe { x86::_mm256_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    fn load(self, x: &Lanes) -> x86::__m256 {
+        unsafe { x86::_mm256_loadu_ps(x.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, v: x86::__m256, out: &mut Lanes) {
+        unsafe { x86::_mm256_storeu_ps(out.as_mut_ptr(), v) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: x86::__m256, b: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: x86::__m256, b: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: x86::__m256, b: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: x86::__m256, b: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: x86::__m256, b: x86::__m256, c: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: x86::__m256, b: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: x86::__m256, b: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn select_lt(self, a: x86::__m256, b: x86::__m256, x: x86::__m256, y: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_blendv_ps(y, x, x86::_mm256_cmp_ps::<{ x86::_CMP_LT_OQ }>(a, b)) }
+    }
+
+    #[inline(always)]
+    fn round(self, v: x86::__m256) -> x86::__m256 {
+        unsafe { x86::_mm256_round_ps::<{ x86::_MM_FROUND_TO_NEAREST_INT | x86::_MM_FROUND_NO_EXC }>(v) }
+    }
+
+    #[inline(always)]
+    fn exp2_int(self, n: x86::__m256) -> x86::__m256 {
+        unsafe {
+            let biased = x86::_mm256_add_epi32(x86::_mm256_cvtps_epi32(n), x86::_mm256_set1_epi32(127));
+            x86::_mm256_castsi256_ps(x86::_mm256_slli_epi32::<23>(biased))
+        }
+    }
+
+    #[inline(always)]
+    fn sum4(self, v: [x86::__m256; 4]) -> [f32; 4] {
+        unsafe {
+            let pairs = [x86::_mm256_hadd_ps(v[0], v[1]), x86::_mm256_hadd_ps(v[2], v[3])];
+            let halves = x86::_mm256_hadd_ps(pairs[0], pairs[1]);
+            let high = x86::_mm256_extractf128_ps::<1>(halves);
+            let mut out = [0.0; 4];
+            x86::_mm_storeu_ps(out.as_mut_ptr(), x86::_mm_add_ps(x86::_mm256_castps256_ps128(halves), high));
+            out
+        }
+    }
+
+    #[inline(always)]
+    fn sum(self, v: x86::__m256) -> f32 {
+        self.sum4([v; 4])[0]
+    }
+}
