@@ -114,3 +114,13 @@ fn real_model(name: &str, file: &str) {
 fn smollm2_equals_llama_cpp() {
     real_model("smollm2-135m", "smollm2-135m-instruct.Q4_1.gguf");
 }
+
+#[test]
+fn qwen2_equals_llama_cpp() {
+    real_model("qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b-instruct.Q4_K_M.gguf");
+}
+
+#[test]
+fn gemma3_equals_llama_cpp() {
+    real_model("gemma-3-270m", "gemma-3-270m.Q4_K_M.gguf");
+}

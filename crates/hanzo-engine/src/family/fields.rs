@@ -141,6 +141,16 @@ impl<'a> Fields<'a> {
         object.get(name).filter(|v| !v.is_null())
     }
 
+    /// Whether config.json has a field, if only as null.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        matches!(self.source, Source::Config(object) if object.contains_key(name))
+    }
+
+    /// Whether an object of config.json has no fields.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.source, Source::Config(object) if object.is_empty())
+    }
+
     /// A nested object of config.json.
     pub(crate) fn object(&self, name: &'static str) -> Result<Option<Self>> {
         let Some(value) = self.value(name) else { return Ok(None) };

@@ -7,13 +7,22 @@ use super::{
     common::{self, Defaults},
     fields::key,
 };
-use crate::{Result, spec::DecoderSpec};
+use crate::{
+    Result,
+    spec::{DecoderSpec, Ffn},
+};
 
 pub(super) const DEFAULTS: Defaults =
     Defaults { head_dim: Some(256), activation: Activation::GeluTanh, ..Defaults::LLAMA };
 
 fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     let mut spec = common::decoder(facts, &DEFAULTS)?;
+    for layer in &mut spec.layers {
+        // Published files say "gelu" and mean its tanh form.
+        if let Ffn::Dense { activation: activation @ Activation::GeluErf, .. } = &mut layer.ffn {
+            *activation = Activation::GeluTanh;
+        }
+    }
     spec.embedding_scale = embedding_scale(&facts.fields, spec.hidden_size)?;
     Ok(spec)
 }

@@ -32,15 +32,12 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     common::set_qk_norm(&mut spec);
     spec.final_softcap =
         fields.opt_f64(key("final_logit_softcapping", "final_logit_softcapping"))?.map(|cap| cap as f32);
-    let softcap = fields.opt_f64(key("attn_logit_softcapping", "attn_logit_softcapping"))?;
     let windowed = windowed_layers(fields, spec.layers.len())?;
     let window = common::window(fields)?.or(Some(4096));
     common::set_windows(&mut spec, window, |i| windowed[i]);
     spec.ropes = ropes(facts, spec.layers[0].attention().head_dim)?;
     for (layer, windowed) in spec.layers.iter_mut().zip(windowed) {
-        let attention = layer.attention_mut();
-        attention.rope = Some(usize::from(windowed));
-        attention.softcap = softcap.map(|cap| cap as f32);
+        layer.attention_mut().rope = Some(usize::from(windowed));
     }
     Ok(spec)
 }
@@ -86,5 +83,6 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: names::SANDWICH,
     norm_offset: 1.0,
-    harmless: &["attention_bias", "cache_implementation"],
+    // The attention's softcap is a field of Gemma 2 that this family's own code does not read.
+    harmless: &["attention_bias", "attn_logit_softcapping", "cache_implementation", "use_bidirectional_attention"],
 };

@@ -1,10 +1,16 @@
 //! Mixtral: Mistral with eight experts in every layer, two of them chosen for a token.
 
-use super::{Facts, Family, Name, Slot, common, llama};
+use super::{
+    Facts, Family, Name, Slot,
+    common::{self, Defaults},
+    llama,
+};
 use crate::{Result, spec::DecoderSpec};
 
+const DEFAULTS: Defaults = Defaults { rope_theta: 1_000_000.0, ..llama::DEFAULTS };
+
 fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
-    let mut spec = common::decoder(facts, &llama::DEFAULTS)?;
+    let mut spec = common::decoder(facts, &DEFAULTS)?;
     let window = common::window(&facts.fields)?;
     common::set_windows(&mut spec, window, |_| true);
     llama::set_experts(&mut spec, &facts.fields)?;

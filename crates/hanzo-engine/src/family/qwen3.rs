@@ -14,7 +14,7 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
-pub(super) const DEFAULTS: Defaults = Defaults { head_dim: Some(128), ..Defaults::LLAMA };
+const DEFAULTS: Defaults = Defaults { head_dim: Some(128), ..Defaults::LLAMA };
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3",

@@ -4,9 +4,8 @@ use hanzo_ml::backend::RouteKind;
 
 use super::{
     Facts, Family, Fields, Flavour,
-    common::{self},
+    common::{self, Defaults},
     fields::{Key, key},
-    qwen2, qwen3,
 };
 use crate::{
     Result,
@@ -20,10 +19,10 @@ const NORM: Key = key("expert_weights_norm", "norm_topk_prob");
 
 fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     let fields = &facts.fields;
-    let mut spec = common::decoder(facts, &qwen3::DEFAULTS)?;
-    qwen2::set_windows(&mut spec, fields)?;
+    let mut spec = common::decoder(facts, &Defaults::LLAMA)?;
+    set_windows(&mut spec, fields)?;
     common::set_qk_norm(&mut spec);
-    let (width, n_experts, n_used) = (fields.usize(WIDTH)?, fields.usize(EXPERTS)?, fields.usize(EXPERTS_USED)?);
+    let (width, n_experts, n_used) = (fields.usize(WIDTH)?, n_experts(fields)?, fields.usize(EXPERTS_USED)?);
     // GGUF files are silent; config.json's default is false.
     let silent = fields.flavour() == Flavour::Gguf;
     let route = RouteKind::SoftmaxTopK { renormalize: fields.opt_bool(NORM)?.unwrap_or(silent) };
@@ -34,6 +33,22 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
         }
     }
     Ok(spec)
+}
+
+/// Newer files spell it as Mixtral does.
+fn n_experts(fields: &Fields<'_>) -> Result<usize> {
+    match fields.opt_usize(key("", "num_local_experts"))? {
+        Some(n_experts) => Ok(n_experts),
+        None => fields.usize(EXPERTS),
+    }
+}
+
+/// A window on every layer, off unless `use_sliding_window`; unlike in Qwen3 no layer is spared.
+fn set_windows(spec: &mut DecoderSpec, fields: &Fields<'_>) -> Result<()> {
+    let window = common::window(fields)?;
+    let on = fields.opt_bool(key("", "use_sliding_window"))?.unwrap_or(false);
+    common::set_windows(spec, window.filter(|_| on), |_| true);
+    Ok(())
 }
 
 /// Which layers have experts: config.json says it, in GGUF the router's presence does.
@@ -62,5 +77,5 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: &[],
     norm_offset: 0.0,
-    harmless: &["attention_bias", "output_router_logits", "router_aux_loss_coef"],
+    harmless: &["attention_bias", "max_window_layers", "output_router_logits", "router_aux_loss_coef"],
 };

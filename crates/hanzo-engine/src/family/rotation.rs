@@ -81,16 +81,17 @@ fn config_rope(
 ) -> Result<(f64, usize, RopeScaling)> {
     let outer_theta = fields.opt_f64(THETA)?;
     let outer_partial = fields.opt_f64(PARTIAL)?;
-    let mut parameters = fields.object("rope_parameters")?;
+    // The older spelling wins where a file has both.
+    let old = fields.object("rope_scaling")?.filter(|old| !old.is_empty());
+    let mut parameters = match old {
+        Some(old) => Some(old),
+        None => fields.object("rope_parameters")?,
+    };
     if let (Some(outer), Some(layer_type)) = (&parameters, layer_type)
         && let Some(own) = outer.object(layer_type)?
     {
         parameters = Some(own);
     }
-    let parameters = match parameters {
-        Some(parameters) => Some(parameters),
-        None => fields.object("rope_scaling")?,
-    };
     let Some(parameters) = parameters else {
         return Ok((
             outer_theta.unwrap_or(defaults.rope_theta),
@@ -118,17 +119,19 @@ fn config_scaling(fields: &Fields<'_>, p: &Fields<'_>) -> Result<RopeScaling> {
     let old_kind = p.opt_str(OLD_KIND)?;
     let kind = kind.or(old_kind);
     let Some(kind) = kind.filter(|kind| kind != "default") else { return Ok(RopeScaling::None) };
-    let context = || fields.usize(CONTEXT);
+    let context = fields.usize(CONTEXT)?;
+    let own_original = p.opt_usize(ORIGINAL)?;
+    let original_context = fields.opt_usize(ORIGINAL)?.or(own_original).unwrap_or(context);
     match kind.as_str() {
         "linear" => Ok(RopeScaling::Linear { factor: p.f64(FACTOR)? }),
         "llama3" => Ok(RopeScaling::Llama3 {
             factor: p.f64(FACTOR)?,
             low_freq_factor: p.f64(key("", "low_freq_factor"))?,
             high_freq_factor: p.f64(key("", "high_freq_factor"))?,
-            original_context: p.usize(ORIGINAL)?,
+            original_context,
         }),
         "yarn" => {
-            let factor = p.f64(FACTOR)?;
+            let factor = p.opt_f64(FACTOR)?.unwrap_or(context as f64 / original_context as f64);
             let mscale = p.opt_f64(key("", "mscale"))?;
             let all_dim = p.opt_f64(key("", "mscale_all_dim"))?;
             let derived = match (mscale, all_dim) {
@@ -138,11 +141,10 @@ fn config_scaling(fields: &Fields<'_>, p: &Fields<'_>) -> Result<RopeScaling> {
                 _ => yarn_magnitude(factor, 1.0),
             };
             let magnitude = p.opt_f64(ATTENTION)?.unwrap_or(derived);
-            let original = p.opt_usize(ORIGINAL)?.map_or_else(context, Ok)?;
             let truncate = p.opt_bool(key("", "truncate"))?.unwrap_or(true);
-            yarn(p, factor, original, magnitude, truncate)
+            yarn(p, factor, original_context, magnitude, truncate)
         }
-        "longrope" | "su" => longrope(fields, p, context()?),
+        "longrope" | "su" => longrope(p, context, original_context),
         "dynamic" => Err(fields.error(
             "rope_type dynamic is not supported: it turns every position by the length of the whole sequence, \
              which no cache can keep",
@@ -152,17 +154,19 @@ fn config_scaling(fields: &Fields<'_>, p: &Fields<'_>) -> Result<RopeScaling> {
 }
 
 fn yarn(fields: &Fields<'_>, factor: f64, original_context: usize, magnitude: f64, truncate: bool) -> Result<RopeScaling> {
+    // Zero stands for the default.
+    let beta = |key| Ok::<_, crate::Error>(fields.opt_f64(key)?.filter(|&b| b != 0.0));
     Ok(RopeScaling::Yarn {
         factor,
         original_context,
-        beta_fast: fields.opt_f64(BETA_FAST)?.unwrap_or(32.0),
-        beta_slow: fields.opt_f64(BETA_SLOW)?.unwrap_or(1.0),
+        beta_fast: beta(BETA_FAST)?.unwrap_or(32.0),
+        beta_slow: beta(BETA_SLOW)?.unwrap_or(1.0),
         magnitude,
         truncate,
     })
 }
 
-fn longrope(fields: &Fields<'_>, p: &Fields<'_>, context: usize) -> Result<RopeScaling> {
+fn longrope(p: &Fields<'_>, context: usize, original_context: usize) -> Result<RopeScaling> {
     let list = |name: &'static str| -> Result<Vec<f32>> {
         let values = p.value(name).and_then(|v| v.as_array());
         let values = values.ok_or_else(|| p.error(format!("{name} is missing or not a list")))?;
@@ -170,12 +174,7 @@ fn longrope(fields: &Fields<'_>, p: &Fields<'_>, context: usize) -> Result<RopeS
         let numbers: Option<Vec<f32>> = values.iter().map(number).collect();
         numbers.ok_or_else(|| p.error(format!("{name} is not a list of numbers")))
     };
-    let outer_original = fields.opt_usize(ORIGINAL)?;
-    let original_context = p.opt_usize(ORIGINAL)?.or(outer_original).unwrap_or(context);
-    let factor = match p.opt_f64(FACTOR)? {
-        Some(factor) if outer_original.is_none() => factor,
-        _ => context as f64 / original_context as f64,
-    };
+    let factor = p.opt_f64(FACTOR)?.unwrap_or(context as f64 / original_context as f64);
     let magnitude = match p.opt_f64(ATTENTION)? {
         Some(own) => own,
         None => longrope_magnitude(factor, original_context),
