@@ -42,6 +42,43 @@ pub(crate) fn f16_to_f32(half: u16) -> f32 {
     f32::from_bits(sign | if magnitude < 0x7c00 { finite } else { special })
 }
 
+/// The nearest half float, ties to even; infinity from 65520 on, a quiet NaN for NaN. Selects instead of branches.
+#[inline(always)]
+pub(crate) fn f32_to_f16(value: f32) -> u16 {
+    const SMALLEST_NORMAL: u32 = (127 - 14) << 23;
+    const PAST_LARGEST: u32 = (127 + 16) << 23;
+    // A number whose last bit is worth 2⁻²⁴: the sum is rounded to a whole number of smallest subnormals.
+    const MAGIC: u32 = (127 - 1) << 23;
+    let bits = value.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    let subnormal = (f32::from_bits(magnitude) + f32::from_bits(MAGIC)).to_bits().wrapping_sub(MAGIC);
+    let odd = magnitude >> 13 & 1;
+    let normal = magnitude.wrapping_sub((127 - 15) << 23).wrapping_add(0x0fff + odd) >> 13;
+    let finite = if magnitude < SMALLEST_NORMAL { subnormal } else { normal };
+    let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+    let rounded = if magnitude < PAST_LARGEST { finite } else { special };
+    (rounded | bits >> 16 & 0x8000) as u16
+}
+
+/// Writes the nearest half float at `at`.
+#[inline(always)]
+pub(crate) fn put_f16(block: &mut [u8], at: usize, value: f32) {
+    block[at..at + 2].copy_from_slice(&f32_to_f16(value).to_le_bytes());
+}
+
+/// The largest magnitude; NaN if there is one. An integer maximum, since those of bit patterns commute.
+#[inline(always)]
+pub(crate) fn largest_magnitude(values: &[f32]) -> f32 {
+    f32::from_bits(values.iter().fold(0, |largest, v| v.abs().to_bits().max(largest)))
+}
+
+/// The first value of the largest magnitude.
+#[inline(always)]
+pub(crate) fn farthest_from_zero(values: &[f32]) -> f32 {
+    let largest = largest_magnitude(values);
+    values.iter().copied().find(|v| v.abs().to_bits() == largest.to_bits()).unwrap_or(largest)
+}
+
 /// The low nibbles of 16 bytes, then their high nibbles: the order of all 4-bit formats with blocks of 32.
 #[inline(always)]
 pub(crate) fn nibbles(packed: &[u8; 16]) -> [u8; GROUP] {
@@ -76,5 +113,28 @@ mod tests {
             n_nan += u32::from(ours.is_nan());
         }
         assert_eq!(n_nan, 2 * 1023);
+    }
+
+    #[test]
+    fn rounding_to_half_equals_the_half_crate() {
+        // Every half float, the middle to its neighbour, and the next f32 on each side of both.
+        for bits in 0..=u16::MAX {
+            let exact = f16_to_f32(bits).to_bits();
+            for step in [0, 0x0fff, 0x1000, 0x1001, 0x1fff] {
+                let value = f32::from_bits(exact.wrapping_add(step));
+                let (ours, theirs) = (f32_to_f16(value), half::f16::from_f32(value));
+                assert!(ours == theirs.to_bits() || value.is_nan() && theirs.is_nan(), "{value:e}");
+            }
+        }
+        // The subnormals' middles lie elsewhere; a stride through all of f32 finds those and the overflow.
+        for bits in (0..=u32::MAX).step_by(4093) {
+            let value = f32::from_bits(bits);
+            let (ours, theirs) = (f32_to_f16(value), half::f16::from_f32(value));
+            assert!(ours == theirs.to_bits() || value.is_nan() && theirs.is_nan(), "{value:e}");
+        }
+        for units in 0..4096 {
+            let value = units as f32 * 2f32.powi(-26);
+            assert_eq!(f32_to_f16(value), half::f16::from_f32(value).to_bits(), "{value:e}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::{
     Encode, Field, GROUP, Group,
-    bits::{bytes, f16_at, map32, nibbles, u32_at},
+    bits::{bytes, f16_at, farthest_from_zero, map32, nibbles, put_f16, u32_at},
     layout::{EncodeBlock, Quant, encode, fields},
 };
 
@@ -32,11 +32,11 @@ impl EncodeBlock for Q4_0 {
     /// The value farthest from zero becomes −8; the others round half up.
     #[inline(always)]
     fn encode_block(values: &[f32], block: &mut [u8]) {
-        let farthest = values.iter().fold(0.0f32, |best, &v| if v.abs() > best.abs() { v } else { best });
+        let farthest = farthest_from_zero(values);
         let scale = farthest / -8.0;
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
         let quant = |v: f32| ((v * inverse + 8.5) as u8).min(15);
-        block[..2].copy_from_slice(&half::f16::from_f32(scale).to_le_bytes());
+        put_f16(block, 0, scale);
         for (i, packed) in block[2..].iter_mut().enumerate() {
             *packed = quant(values[i]) | quant(values[i + 16]) << 4;
         }

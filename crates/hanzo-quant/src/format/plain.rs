@@ -2,7 +2,7 @@
 
 use super::{
     Encode, Field,
-    bits::{bytes, f16_at, u16_at},
+    bits::{bytes, f16_at, put_f16, u16_at},
     layout::{EncodeBlock, Plain, encode, fields},
 };
 
@@ -50,7 +50,7 @@ impl EncodeBlock for F16 {
 
     #[inline(always)]
     fn encode_block(values: &[f32], block: &mut [u8]) {
-        block.copy_from_slice(&half::f16::from_f32(values[0]).to_le_bytes());
+        put_f16(block, 0, values[0]);
     }
 }
 

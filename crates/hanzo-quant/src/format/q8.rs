@@ -3,7 +3,7 @@
 
 use super::{
     Encode, Field, GROUP, Group,
-    bits::{bytes, f16_at},
+    bits::{bytes, f16_at, farthest_from_zero, largest_magnitude, put_f16},
     layout::{EncodeBlock, Quant, encode, fields},
 };
 
@@ -17,8 +17,7 @@ fn signed(block: &[u8], at: usize) -> [i8; GROUP] {
 /// scale before it is rounded to a half float.
 #[inline(always)]
 fn quantize32(values: &[f32]) -> (f32, [i8; GROUP]) {
-    let largest = values.iter().fold(0.0f32, |best, v| if v.abs() > best { v.abs() } else { best });
-    let scale = largest / 127.0;
+    let scale = largest_magnitude(values) / 127.0;
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
     let mut quants = [0; GROUP];
     for (quant, value) in quants.iter_mut().zip(values) {
@@ -50,7 +49,7 @@ impl EncodeBlock for Q8_0 {
     #[inline(always)]
     fn encode_block(values: &[f32], block: &mut [u8]) {
         let (scale, quants) = quantize32(values);
-        block[..2].copy_from_slice(&half::f16::from_f32(scale).to_le_bytes());
+        put_f16(block, 0, scale);
         block[2..].copy_from_slice(&quants.map(|q| q as u8));
     }
 }
@@ -80,8 +79,8 @@ impl EncodeBlock for Q8_1 {
     fn encode_block(values: &[f32], block: &mut [u8]) {
         let (scale, quants) = quantize32(values);
         let sum: i32 = quants.iter().map(|&q| i32::from(q)).sum();
-        block[..2].copy_from_slice(&half::f16::from_f32(scale).to_le_bytes());
-        block[2..4].copy_from_slice(&half::f16::from_f32(sum as f32 * scale).to_le_bytes());
+        put_f16(block, 0, scale);
+        put_f16(block, 2, sum as f32 * scale);
         block[4..].copy_from_slice(&quants.map(|q| q as u8));
     }
 }
@@ -111,7 +110,7 @@ impl EncodeBlock for Q8K {
     /// sums of 16 quants.
     #[inline(always)]
     fn encode_block(values: &[f32], block: &mut [u8]) {
-        let farthest = values.iter().fold(0.0f32, |best, &v| if v.abs() > best.abs() { v } else { best });
+        let farthest = farthest_from_zero(values);
         block.fill(0);
         if farthest == 0.0 {
             return;
