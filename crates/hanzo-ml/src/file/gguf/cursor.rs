@@ -88,8 +88,7 @@ impl<'a> Cursor<'a> {
         if len > max as u64 {
             return Err(format!("{what} has {len} bytes, above the limit of {max}"));
         }
-        let len = self.bounded(len, what, 1)?;
-        std::str::from_utf8(self.take(len, what)?).map_err(|e| format!("{what} is not UTF-8: {e}"))
+        std::str::from_utf8(self.take(len as usize, what)?).map_err(|e| format!("{what} is not UTF-8: {e}"))
     }
 
     /// A string that names something: not empty, no control characters (messages and terminals show it).

@@ -137,6 +137,11 @@ impl SafeTensors {
         QTensor::new(name, info.format, info.shape.clone(), bytes)
     }
 
+    /// Number of files: 1, or the shards of a sharded model.
+    pub fn n_shards(&self) -> usize {
+        self.shards.len()
+    }
+
     /// Size of all files together, in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.shards.iter().map(|p| p.len() as u64).sum()
