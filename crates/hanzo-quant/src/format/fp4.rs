@@ -4,7 +4,7 @@
 
 use super::{
     Field, GROUP, Group,
-    bits::{bytes, map32, nibbles},
+    bits::{bytes, map, nibbles},
     layout::{Quant, fields},
 };
 
@@ -28,7 +28,7 @@ impl Quant for Mxfp4 {
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
-        Group::symmetric(map32(nibbles(bytes(block, 1)), doubled), [half_of_e8m0(block[0]); 2])
+        Group::symmetric(map(&nibbles(bytes(block, 1)), doubled), [half_of_e8m0(block[0]); 2])
     }
 }
 
@@ -60,7 +60,7 @@ impl Quant for Nvfp4 {
             quants[i + 16] = doubled(packed[i + 8] & 15);
             quants[i + 24] = doubled(packed[i + 8] >> 4);
         }
-        Group::symmetric(quants, scales.map(half_of_ue4m3))
+        Group::symmetric(quants, map(scales, half_of_ue4m3))
     }
 }
 

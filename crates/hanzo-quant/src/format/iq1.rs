@@ -5,7 +5,7 @@
 
 use super::{
     Field, GROUP, Group,
-    bits::{bytes, f16_at, f16_to_f32, u16_at},
+    bits::{bytes, f16_at, f16_to_f32, map, u16_at},
     layout::{Quant, fields},
 };
 use crate::grids;
@@ -16,7 +16,7 @@ fn shifted(points: [(usize, bool); 4]) -> [i8; GROUP] {
     let mut quants = [0; GROUP];
     for (out, (point, negative)) in quants.as_chunks_mut::<8>().0.iter_mut().zip(points) {
         let shift = if negative { -1 } else { 1 };
-        *out = grids::IQ1[point & 2047].map(|q| q + shift);
+        *out = map(&grids::IQ1[point & 2047], |q| q + shift);
     }
     quants
 }

@@ -4,7 +4,7 @@
 
 use super::{
     Field, GROUP, Group,
-    bits::{bytes, f16_at, u16_at, u32_at},
+    bits::{bytes, f16_at, map, u16_at, u32_at},
     layout::{Quant, fields},
 };
 use crate::grids::{self, EVEN_SIGNS, SIGN_MASKS};
@@ -13,7 +13,7 @@ use crate::grids::{self, EVEN_SIGNS, SIGN_MASKS};
 #[inline(always)]
 fn signed(points: [[i8; 8]; 4], signs: [u8; 4]) -> [i8; GROUP] {
     let magnitudes = points.as_flattened();
-    let masks = signs.map(|s| SIGN_MASKS[usize::from(s)]);
+    let masks = map(&signs, |s| SIGN_MASKS[usize::from(s)]);
     let masks = masks.as_flattened();
     let mut quants = [0; GROUP];
     for i in 0..GROUP {
@@ -41,8 +41,8 @@ impl Quant for Iq2Xxs {
     fn unpack(block: &[u8], group: usize) -> Group {
         let points: &[u8; 4] = bytes(block, 2 + 8 * group);
         let word = u32_at(block, 6 + 8 * group);
-        let signs = [0, 7, 14, 21].map(|shift| EVEN_SIGNS[(word >> shift & 127) as usize]);
-        let quants = signed(points.map(|p| grids::IQ2_XXS[usize::from(p)]), signs);
+        let signs = map(&[0, 7, 14, 21], |shift: u32| EVEN_SIGNS[(word >> shift & 127) as usize]);
+        let quants = signed(map(points, |p| grids::IQ2_XXS[usize::from(p)]), signs);
         Group::symmetric(quants, [scale(block, (word >> 28) as u8); 2])
     }
 }
@@ -59,9 +59,9 @@ impl Quant for Iq2Xs {
     /// A word a point: nine bits of index, seven of sign index.
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
-        let words = [0, 1, 2, 3].map(|k| usize::from(u16_at(block, 2 + 8 * group + 2 * k)));
-        let signs = words.map(|w| EVEN_SIGNS[w >> 9 & 127]);
-        let quants = signed(words.map(|w| grids::IQ2_XS[w & 511]), signs);
+        let words = map(&[0, 1, 2, 3], |k| usize::from(u16_at(block, 2 + 8 * group + 2 * k)));
+        let signs = map(&words, |w| EVEN_SIGNS[w >> 9 & 127]);
+        let quants = signed(map(&words, |w| grids::IQ2_XS[w & 511]), signs);
         let scales = block[66 + group];
         Group::symmetric(quants, [scale(block, scales & 15), scale(block, scales >> 4)])
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Field, GROUP, Group,
-    bits::{bytes, f16_at, u32_at},
+    bits::{bytes, f16_at, map, u32_at},
     layout::{Quant, fields},
 };
 use crate::grids::{self, EVEN_SIGNS, SIGN_MASKS};
@@ -11,7 +11,7 @@ use crate::grids::{self, EVEN_SIGNS, SIGN_MASKS};
 #[inline(always)]
 fn signed(points: [[i8; 4]; 8], signs: [u8; 4]) -> [i8; GROUP] {
     let magnitudes = points.as_flattened();
-    let masks = signs.map(|s| SIGN_MASKS[usize::from(s)]);
+    let masks = map(&signs, |s| SIGN_MASKS[usize::from(s)]);
     let masks = masks.as_flattened();
     let mut quants = [0; GROUP];
     for i in 0..GROUP {
@@ -34,8 +34,8 @@ impl Quant for Iq3Xxs {
     fn unpack(block: &[u8], group: usize) -> Group {
         let points: &[u8; 8] = bytes(block, 2 + 8 * group);
         let word = u32_at(block, 66 + 4 * group);
-        let signs = [0, 7, 14, 21].map(|shift| EVEN_SIGNS[(word >> shift & 127) as usize]);
-        let quants = signed(points.map(|p| grids::IQ3_XXS[usize::from(p)]), signs);
+        let signs = map(&[0, 7, 14, 21], |shift: u32| EVEN_SIGNS[(word >> shift & 127) as usize]);
+        let quants = signed(map(points, |p| grids::IQ3_XXS[usize::from(p)]), signs);
         let scale = f16_at(block, 0) * (0.5 + (word >> 28) as f32) * 0.5;
         Group::symmetric(quants, [scale; 2])
     }
@@ -56,7 +56,7 @@ impl Quant for Iq3S {
         let low: &[u8; 8] = bytes(block, 2 + 8 * group);
         let high = usize::from(block[66 + group]);
         let point = |k: usize| grids::IQ3_S[usize::from(low[k]) | (high >> k & 1) << 8];
-        let points = [0, 1, 2, 3, 4, 5, 6, 7].map(point);
+        let points = map(&[0, 1, 2, 3, 4, 5, 6, 7], point);
         let bits = block[106 + group / 2] >> (4 * (group % 2)) & 15;
         let scale = f16_at(block, 0) * f32::from(1 + 2 * bits);
         Group::symmetric(signed(points, *bytes(block, 74 + 4 * group)), [scale; 2])

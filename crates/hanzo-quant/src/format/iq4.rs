@@ -2,7 +2,7 @@
 
 use super::{
     Field, GROUP, Group,
-    bits::{bytes, f16_at, u16_at},
+    bits::{bytes, f16_at, map, u16_at},
     layout::{Quant, fields},
 };
 use crate::grids::IQ4_PAIRS;
@@ -10,7 +10,7 @@ use crate::grids::IQ4_PAIRS;
 /// The levels of 16 low nibbles, then of the 16 high ones.
 #[inline(always)]
 fn levels(packed: &[u8; 16]) -> [i8; GROUP] {
-    let pairs = packed.map(|byte| IQ4_PAIRS[usize::from(byte)]);
+    let pairs = map(packed, |byte| IQ4_PAIRS[usize::from(byte)]);
     let mut quants = [0; GROUP];
     for i in 0..16 {
         quants[i] = pairs[i][0];

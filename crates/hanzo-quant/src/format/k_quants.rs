@@ -4,7 +4,7 @@
 
 use super::{
     Field, GROUP, Group,
-    bits::{bytes, f16_at},
+    bits::{bytes, f16_at, map},
     layout::{Quant, fields},
 };
 
@@ -12,14 +12,14 @@ use super::{
 #[inline(always)]
 fn two_bits(block: &[u8], at: usize, group: usize) -> [u8; GROUP] {
     let shift = 2 * (group % 4);
-    bytes(block, at + group / 4 * 32).map(|byte: u8| byte >> shift & 3)
+    map(bytes(block, at + group / 4 * 32), |byte: u8| byte >> shift & 3)
 }
 
 /// The low four bits of each element in Q4_K and Q5_K: 32 bytes serve two groups.
 #[inline(always)]
 fn four_bits(block: &[u8], at: usize, group: usize) -> [u8; GROUP] {
     let shift = 4 * (group % 2);
-    bytes(block, at + group / 2 * 32).map(|byte: u8| byte >> shift & 15)
+    map(bytes(block, at + group / 2 * 32), |byte: u8| byte >> shift & 15)
 }
 
 /// The 6-bit scale and minimum of a group of Q4_K and Q5_K from the 12 bytes at 4. Groups 0 to 3 lie in the low six
@@ -53,9 +53,9 @@ impl Quant for Q2K {
         let (d, dmin) = (f16_at(block, 80), f16_at(block, 82));
         let packed: &[u8; 2] = bytes(block, 2 * group);
         Group {
-            quants: two_bits(block, 16, group).map(|q| q as i8),
-            scales: packed.map(|p| d * f32::from(p & 15)),
-            minima: packed.map(|p| dmin * f32::from(p >> 4)),
+            quants: map(&two_bits(block, 16, group), |q| q as i8),
+            scales: map(packed, |p| d * f32::from(p & 15)),
+            minima: map(packed, |p| dmin * f32::from(p >> 4)),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Quant for Q4K {
     fn unpack(block: &[u8], group: usize) -> Group {
         let (scale, minimum) = scale_and_minimum(block, group);
         Group {
-            quants: four_bits(block, 16, group).map(|q| q as i8),
+            quants: map(&four_bits(block, 16, group), |q| q as i8),
             scales: [scale; 2],
             minima: [minimum; 2],
         }
@@ -157,6 +157,6 @@ impl Quant for Q6K {
         }
         let d = f16_at(block, 208);
         let scales: &[u8; 2] = bytes(block, 192 + 2 * group);
-        Group::symmetric(quants, scales.map(|s| d * f32::from(s as i8)))
+        Group::symmetric(quants, map(scales, |s| d * f32::from(s as i8)))
     }
 }

@@ -123,7 +123,6 @@ impl<T: Quant> Row for QuantRow<T> {
     #[inline(always)]
     fn decode_block(block: &[u8], out: &mut [f32]) {
         for (group, out) in out.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
-            one_group_at_a_time();
             T::unpack(block, group).values(out);
         }
     }
@@ -139,13 +138,6 @@ impl<T: Plain> Row for PlainRow<T> {
     fn decode_block(block: &[u8], out: &mut [f32]) {
         out[0] = T::value(block);
     }
-}
-
-/// Keeps the compiler from vectorising a loop across groups or blocks, which gathers single bytes of eight groups and
-/// doubles the time. Within a group the bytes are contiguous. Only a hint: it changes no value.
-#[inline(always)]
-fn one_group_at_a_time() {
-    std::hint::black_box(0u8);
 }
 
 struct DecodeRow<'a, R> {
@@ -206,9 +198,6 @@ impl<T: EncodeBlock> Job for EncodeRow<'_, T> {
     fn run(self) {
         let blocks = self.out.chunks_exact_mut(T::BYTES);
         for (values, block) in self.values.chunks_exact(T::ELEMS).zip(blocks) {
-            if T::ELEMS > 1 {
-                one_group_at_a_time();
-            }
             T::encode_block(values, block);
         }
     }

@@ -4,7 +4,7 @@
 
 use super::{
     Encode, Field, GROUP, Group,
-    bits::{bytes, f16_at, farthest_from_zero, map32, nibbles, put_f16, u32_at},
+    bits::{bytes, f16_at, farthest_from_zero, map, nibbles, put_f16, u32_at},
     layout::{EncodeBlock, Quant, encode, fields},
 };
 
@@ -20,7 +20,7 @@ impl Quant for Q4_0 {
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
-        let quants = map32(nibbles(bytes(block, 2)), |q| q as i8 - 8);
+        let quants = map(&nibbles(bytes(block, 2)), |q| q as i8 - 8);
         Group::symmetric(quants, [f16_at(block, 0); 2])
     }
 }
@@ -56,7 +56,7 @@ impl Quant for Q4_1 {
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         Group {
-            quants: map32(nibbles(bytes(block, 4)), |q| q as i8),
+            quants: map(&nibbles(bytes(block, 4)), |q| q as i8),
             scales: [f16_at(block, 0); 2],
             minima: [-f16_at(block, 2); 2],
         }
@@ -84,7 +84,7 @@ impl Quant for Q5_0 {
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
-        let quants = map32(five_bits(bytes(block, 6), u32_at(block, 2)), |q| q as i8 - 16);
+        let quants = map(&five_bits(bytes(block, 6), u32_at(block, 2)), |q| q as i8 - 16);
         Group::symmetric(quants, [f16_at(block, 0); 2])
     }
 }
@@ -102,7 +102,7 @@ impl Quant for Q5_1 {
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         Group {
-            quants: map32(five_bits(bytes(block, 8), u32_at(block, 4)), |q| q as i8),
+            quants: map(&five_bits(bytes(block, 8), u32_at(block, 4)), |q| q as i8),
             scales: [f16_at(block, 0); 2],
             minima: [-f16_at(block, 2); 2],
         }

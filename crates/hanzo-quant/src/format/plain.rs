@@ -2,7 +2,7 @@
 
 use super::{
     Encode, Field,
-    bits::{bytes, f16_at, put_f16, u16_at},
+    bits::{bytes, f16_to_f32, put_f16, u16_at},
     layout::{EncodeBlock, Plain, encode, fields},
 };
 
@@ -40,7 +40,7 @@ impl Plain for F16 {
 
     #[inline(always)]
     fn value(block: &[u8]) -> f32 {
-        f16_at(block, 0)
+        f16_to_f32(u16_at(block, 0))
     }
 }
 

@@ -3,14 +3,14 @@
 
 use super::{
     Encode, Field, GROUP, Group,
-    bits::{bytes, f16_at, farthest_from_zero, largest_magnitude, put_f16},
+    bits::{bytes, f16_at, farthest_from_zero, largest_magnitude, map, put_f16},
     layout::{EncodeBlock, Quant, encode, fields},
 };
 
 /// 32 signed bytes.
 #[inline(always)]
 fn signed(block: &[u8], at: usize) -> [i8; GROUP] {
-    bytes(block, at).map(|byte: u8| byte as i8)
+    map(bytes(block, at), |byte: u8| byte as i8)
 }
 
 /// Quants of a block of 32 by the largest magnitude, which becomes ±127; ties round away from zero. Returns the
@@ -50,7 +50,7 @@ impl EncodeBlock for Q8_0 {
     fn encode_block(values: &[f32], block: &mut [u8]) {
         let (scale, quants) = quantize32(values);
         put_f16(block, 0, scale);
-        block[2..].copy_from_slice(&quants.map(|q| q as u8));
+        block[2..].copy_from_slice(&map(&quants, |q| q as u8));
     }
 }
 
@@ -81,7 +81,7 @@ impl EncodeBlock for Q8_1 {
         let sum: i32 = quants.iter().map(|&q| i32::from(q)).sum();
         put_f16(block, 0, scale);
         put_f16(block, 2, sum as f32 * scale);
-        block[4..].copy_from_slice(&quants.map(|q| q as u8));
+        block[4..].copy_from_slice(&map(&quants, |q| q as u8));
     }
 }
 

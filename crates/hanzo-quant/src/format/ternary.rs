@@ -2,7 +2,7 @@
 
 use super::{
     Field, GROUP, Group,
-    bits::{bytes, f16_at},
+    bits::{bytes, f16_at, map},
     layout::{Quant, fields},
 };
 
@@ -29,7 +29,7 @@ impl Quant for Tq1_0 {
         let mut quants = [0; GROUP];
         if group < 5 {
             let packed: &[u8; GROUP] = bytes(block, 0);
-            quants = packed.map(|byte| trit(byte, group));
+            quants = map(packed, |byte| trit(byte, group));
         } else {
             let packed: &[u8; 16] = bytes(block, 32);
             let last: &[u8; 4] = bytes(block, 48);
@@ -57,6 +57,6 @@ impl Quant for Tq2_0 {
     fn unpack(block: &[u8], group: usize) -> Group {
         let packed: &[u8; GROUP] = bytes(block, group / 4 * 32);
         let shift = 2 * (group % 4);
-        Group::symmetric(packed.map(|byte| (byte >> shift & 3) as i8 - 1), [f16_at(block, 64); 2])
+        Group::symmetric(map(packed, |byte| (byte >> shift & 3) as i8 - 1), [f16_at(block, 64); 2])
     }
 }
