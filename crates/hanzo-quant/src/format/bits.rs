@@ -3,6 +3,7 @@
 //! Everything here is inlined into the decoders, so that they vectorise in both instantiations.
 
 use super::GROUP;
+use crate::grids::SIGN_MASKS;
 
 /// The `LEN` bytes from `at`. Panics if the block ends before (a block of the wrong length is a caller's bug).
 #[inline(always)]
@@ -114,6 +115,26 @@ pub(crate) fn map<T: Copy, U: Copy + Default, const N: usize>(array: &[T; N], f:
         out[i] = f(array[i]);
     }
     out
+}
+
+/// Four words of eight magnitudes (none of them zero) with their sign bytes applied, eight bytes at a time.
+#[inline(always)]
+pub(crate) fn with_signs(words: [u64; 4], signs: &[u8; 4]) -> [i8; GROUP] {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let mut quants = [0; GROUP];
+    for (k, quants) in quants.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let mask = word(&SIGN_MASKS[usize::from(signs[k])]);
+        // −x is !x + 1 in each byte; no carry leaves a byte since !x is 255 for zero only.
+        let signed = (words[k] ^ mask) + (mask & ONES);
+        *quants = map(&signed.to_le_bytes(), |byte| byte as i8);
+    }
+    quants
+}
+
+/// Eight bytes as a little-endian word.
+#[inline(always)]
+pub(crate) fn word(point: &[i8; 8]) -> u64 {
+    u64::from_le_bytes(map(point, |byte| byte as u8))
 }
 
 #[cfg(test)]

@@ -3,24 +3,11 @@
 //! The scale is `d · (1/2 + s) / 4` with four bits of `s`.
 
 use super::{
-    Field, GROUP, Group,
-    bits::{bytes, f16_at, map, u16_at, u32_at},
+    Field, Group,
+    bits::{bytes, f16_at, map, u16_at, u32_at, with_signs, word},
     layout::{Quant, fields},
 };
-use crate::grids::{self, EVEN_SIGNS, SIGN_MASKS};
-
-/// Four points of eight magnitudes with their sign bytes.
-#[inline(always)]
-fn signed(points: [[i8; 8]; 4], signs: [u8; 4]) -> [i8; GROUP] {
-    let magnitudes = points.as_flattened();
-    let masks = map(&signs, |s| SIGN_MASKS[usize::from(s)]);
-    let masks = masks.as_flattened();
-    let mut quants = [0; GROUP];
-    for i in 0..GROUP {
-        quants[i] = (magnitudes[i] ^ masks[i]) - masks[i];
-    }
-    quants
-}
+use crate::grids::{self, EVEN_SIGNS};
 
 #[inline(always)]
 fn scale(block: &[u8], bits: u8) -> f32 {
@@ -40,10 +27,10 @@ impl Quant for Iq2Xxs {
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
         let points: &[u8; 4] = bytes(block, 2 + 8 * group);
-        let word = u32_at(block, 6 + 8 * group);
-        let signs = map(&[0, 7, 14, 21], |shift: u32| EVEN_SIGNS[(word >> shift & 127) as usize]);
-        let quants = signed(map(points, |p| grids::IQ2_XXS[usize::from(p)]), signs);
-        Group::symmetric(quants, [scale(block, (word >> 28) as u8); 2])
+        let bits = u32_at(block, 6 + 8 * group);
+        let signs = map(&[0, 7, 14, 21], |shift: u32| EVEN_SIGNS[(bits >> shift & 127) as usize]);
+        let quants = with_signs(map(points, |p| word(&grids::IQ2_XXS[usize::from(p)])), &signs);
+        Group::symmetric(quants, [scale(block, (bits >> 28) as u8); 2])
     }
 }
 
@@ -61,7 +48,7 @@ impl Quant for Iq2Xs {
     fn unpack(block: &[u8], group: usize) -> Group {
         let words = map(&[0, 1, 2, 3], |k| usize::from(u16_at(block, 2 + 8 * group + 2 * k)));
         let signs = map(&words, |w| EVEN_SIGNS[w >> 9 & 127]);
-        let quants = signed(map(&words, |w| grids::IQ2_XS[w & 511]), signs);
+        let quants = with_signs(map(&words, |w| word(&grids::IQ2_XS[w & 511])), &signs);
         let scales = block[66 + group];
         Group::symmetric(quants, [scale(block, scales & 15), scale(block, scales >> 4)])
     }
@@ -81,8 +68,8 @@ impl Quant for Iq2S {
     fn unpack(block: &[u8], group: usize) -> Group {
         let low: &[u8; 4] = bytes(block, 2 + 4 * group);
         let high = usize::from(block[66 + group]);
-        let point = |k: usize| grids::IQ2_S[usize::from(low[k]) | (high >> (2 * k) & 3) << 8];
-        let quants = signed([point(0), point(1), point(2), point(3)], *bytes(block, 34 + 4 * group));
+        let point = |k: usize| word(&grids::IQ2_S[usize::from(low[k]) | (high >> (2 * k) & 3) << 8]);
+        let quants = with_signs([point(0), point(1), point(2), point(3)], bytes(block, 34 + 4 * group));
         let scales = block[74 + group];
         Group::symmetric(quants, [scale(block, scales & 15), scale(block, scales >> 4)])
     }

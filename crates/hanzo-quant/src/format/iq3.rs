@@ -1,23 +1,17 @@
 //! IQ3_XXS, IQ3_S: four magnitudes from a lattice of 256 or 512 points, and a sign each.
 
 use super::{
-    Field, GROUP, Group,
-    bits::{bytes, f16_at, map, u32_at},
+    Field, Group,
+    bits::{bytes, f16_at, map, u32_at, with_signs},
     layout::{Quant, fields},
 };
-use crate::grids::{self, EVEN_SIGNS, SIGN_MASKS};
+use crate::grids::{self, EVEN_SIGNS};
 
-/// Eight points of four magnitudes with four sign bytes.
+/// Two points of four magnitudes as a little-endian word.
 #[inline(always)]
-fn signed(points: [[i8; 4]; 8], signs: [u8; 4]) -> [i8; GROUP] {
-    let magnitudes = points.as_flattened();
-    let masks = map(&signs, |s| SIGN_MASKS[usize::from(s)]);
-    let masks = masks.as_flattened();
-    let mut quants = [0; GROUP];
-    for i in 0..GROUP {
-        quants[i] = (magnitudes[i] ^ masks[i]) - masks[i];
-    }
-    quants
+fn pair(first: [i8; 4], second: [i8; 4]) -> u64 {
+    let half = |point: [i8; 4]| u64::from(u32::from_le_bytes(map(&point, |byte| byte as u8)));
+    half(first) | half(second) << 32
 }
 
 pub(crate) struct Iq3Xxs;
@@ -35,7 +29,9 @@ impl Quant for Iq3Xxs {
         let points: &[u8; 8] = bytes(block, 2 + 8 * group);
         let word = u32_at(block, 66 + 4 * group);
         let signs = map(&[0, 7, 14, 21], |shift: u32| EVEN_SIGNS[(word >> shift & 127) as usize]);
-        let quants = signed(map(points, |p| grids::IQ3_XXS[usize::from(p)]), signs);
+        let point = |k: usize| grids::IQ3_XXS[usize::from(points[k])];
+        let words = map(&[0, 2, 4, 6], |k| pair(point(k), point(k + 1)));
+        let quants = with_signs(words, &signs);
         let scale = f16_at(block, 0) * (0.5 + (word >> 28) as f32) * 0.5;
         Group::symmetric(quants, [scale; 2])
     }
@@ -56,9 +52,9 @@ impl Quant for Iq3S {
         let low: &[u8; 8] = bytes(block, 2 + 8 * group);
         let high = usize::from(block[66 + group]);
         let point = |k: usize| grids::IQ3_S[usize::from(low[k]) | (high >> k & 1) << 8];
-        let points = map(&[0, 1, 2, 3, 4, 5, 6, 7], point);
+        let words = map(&[0, 2, 4, 6], |k| pair(point(k), point(k + 1)));
         let bits = block[106 + group / 2] >> (4 * (group % 2)) & 15;
         let scale = f16_at(block, 0) * f32::from(1 + 2 * bits);
-        Group::symmetric(signed(points, *bytes(block, 74 + 4 * group)), [scale; 2])
+        Group::symmetric(with_signs(words, bytes(block, 74 + 4 * group)), [scale; 2])
     }
 }

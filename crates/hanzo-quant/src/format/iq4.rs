@@ -10,11 +10,12 @@ use crate::grids::IQ4_PAIRS;
 /// The levels of 16 low nibbles, then of the 16 high ones.
 #[inline(always)]
 fn levels(packed: &[u8; 16]) -> [i8; GROUP] {
-    let pairs = map(packed, |byte| IQ4_PAIRS[usize::from(byte)]);
+    let pairs =
+        map(packed, |byte| u16::from_le_bytes(map(&IQ4_PAIRS[usize::from(byte)], |level| level as u8)));
     let mut quants = [0; GROUP];
     for i in 0..16 {
-        quants[i] = pairs[i][0];
-        quants[i + 16] = pairs[i][1];
+        quants[i] = pairs[i] as i8;
+        quants[i + 16] = (pairs[i] >> 8) as i8;
     }
     quants
 }

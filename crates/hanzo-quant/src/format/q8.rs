@@ -21,7 +21,7 @@ fn quantize32(values: &[f32]) -> (f32, [i8; GROUP]) {
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
     let mut quants = [0; GROUP];
     for (quant, value) in quants.iter_mut().zip(values) {
-        *quant = (value * inverse).round() as i8;
+        *quant = nearest_away(value * inverse) as i8;
     }
     (scale, quants)
 }
@@ -132,4 +132,34 @@ impl EncodeBlock for Q8K {
 fn nearest_even(value: f32) -> i32 {
     let shifted = value + 12_582_912.0;
     (shifted.to_bits() & 0x007f_ffff) as i32 - 0x0040_0000
+}
+
+/// The nearest integer of a value within ±2²², ties away from zero. `f32::round` and a saturating cast say the same, but
+/// do not vectorise.
+#[inline(always)]
+fn nearest_away(value: f32) -> i32 {
+    let magnitude = value.abs();
+    let even = (magnitude + 8_388_608.0) - 8_388_608.0;
+    // Exact, since `even` is within a half of `magnitude`; a tie that went down is one too low.
+    let away = if magnitude - even == 0.5 { even + 1.0 } else { even };
+    nearest_even(away.copysign(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_equals_that_of_the_standard_library() {
+        for quarter in -4 * 200..=4 * 200 {
+            for step in [-1, 0, 1] {
+                let value = quarter as f32 / 4.0;
+                let value = f32::from_bits(value.to_bits().wrapping_add_signed(step));
+                if value.is_finite() {
+                    assert_eq!(nearest_away(value), value.round() as i32, "{value:e}");
+                    assert_eq!(nearest_even(value), value.round_ties_even() as i32, "{value:e}");
+                }
+            }
+        }
+    }
 }
