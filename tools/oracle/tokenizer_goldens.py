@@ -5,9 +5,11 @@
           expected values).
   models  NAME.json for each real GGUF given: ids by llama.cpp's server (pip xllamacpp) of odd_text.py, with and without
           control tokens read, and the text that llama.cpp makes of random ids.
+  json    json.json: number and FNV-1a hash of the ids by PyPI's `tokenizers` for each models/tokenizers/NAME (see
+          tools/models/fetch_tokenizers.py), of odd_text.py and of two million spaces, with and without special tokens.
 Files are compact JSON; ids are run-length coded: [id, id, [id, count], ...].
 
-Usage: tokenizer_goldens.py vocabs | models NAME=FILE.gguf...
+Usage: tokenizer_goldens.py vocabs | models NAME=FILE.gguf... | json
 """
 
 import json
@@ -98,10 +100,38 @@ def models(specs):
         write(f"{name}.json", value)
 
 
+def fnv(ids):
+    h = 0xCBF29CE484222325
+    for i in ids:
+        for b in i.to_bytes(4, "little"):
+            h = ((h ^ b) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return [len(ids), f"{h:016x}"]
+
+
+def json_files():
+    import tokenizers
+
+    texts = odd_text.texts() + [[" ", 2_000_000]]
+    cases = {}
+    for path in sorted((ROOT / "models" / "tokenizers").glob("*/tokenizer.json")):
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        expanded = [odd_text.expand(t) for t in texts]
+        parsed = [fnv(tokenizer.encode(t, add_special_tokens=True).ids) for t in expanded]
+        tokenizer.encode_special_tokens = True
+        plain = [fnv(tokenizer.encode(t, add_special_tokens=False).ids) for t in expanded]
+        cases[path.parent.name] = {"parsed": parsed, "plain": plain}
+        print(path.parent.name, flush=True)
+    write("json.json", {"texts": texts, "cases": cases})
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["vocabs"]:
         vocabs()
     elif sys.argv[1:2] == ["models"]:
         models(sys.argv[2:])
+    elif sys.argv[1:2] == ["json"]:
+        json_files()
     else:
         sys.exit(__doc__)

@@ -124,3 +124,54 @@ fn qwen2_equals_llama_cpp() {
 fn gemma3_equals_llama_cpp() {
     real_model("gemma-3-270m", "gemma-3-270m.Q4_K_M.gguf");
 }
+
+fn fnv(ids: &[u32]) -> String {
+    let step = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
+    format!("{:016x}", ids.iter().flat_map(|id| id.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+#[test]
+fn tokenizer_json_files_equal_pypi_tokenizers() {
+    let golden = golden("json.json");
+    let texts = golden["texts"].as_array().unwrap();
+    let (mut n, mut failures) = (0, vec![]);
+    for (name, case) in golden["cases"].as_object().unwrap() {
+        let file = format!("tokenizers/{name}/tokenizer.json");
+        let Some(path) = model("tokenizer_json_files", &file, "tools/models/fetch_tokenizers.py") else {
+            continue;
+        };
+        let config = path.with_file_name("tokenizer_config.json");
+        let tokenizer = Tokenizer::from_json(&path, Some(&config)).unwrap();
+        for (i, t) in texts.iter().enumerate() {
+            for (key, options) in [("parsed", PARSED), ("plain", PLAIN)] {
+                let got = tokenizer.encode(&text(t), options).unwrap();
+                let want = &case[key][i];
+                if serde_json::json!([got.len(), fnv(&got)]) != *want {
+                    failures.push(format!("{name} {key} {t}: want {want}, got {} ids", got.len()));
+                }
+                n += 1;
+            }
+        }
+    }
+    println!("{n} encodings compared");
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn gguf_and_json_of_one_vocabulary_agree() {
+    let test = "gguf_and_json_of_one_vocabulary_agree";
+    let gguf = model(test, "gemma-3-270m.Q4_K_M.gguf", "tools/models/fetch.py");
+    let json = model(test, "tokenizers/gemma3/tokenizer.json", "tools/models/fetch_tokenizers.py");
+    let (Some(gguf), Some(json)) = (gguf, json) else { return };
+    let (a, b) = (load(&gguf), Tokenizer::from_json(&json, None).unwrap());
+    let golden = golden("json.json");
+    let mut failures = vec![];
+    for t in golden["texts"].as_array().unwrap().iter().map(text).filter(|t| t.len() < 5000) {
+        let ids = a.encode(&t, PLAIN).unwrap();
+        if ids != b.encode(&t, PLAIN).unwrap() {
+            failures.push(format!("{t:?}"));
+        }
+        assert_eq!(a.decode(&ids, false), b.decode(&ids, false));
+    }
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+}

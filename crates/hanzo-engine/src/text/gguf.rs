@@ -3,7 +3,7 @@
 //! Source: the `tokenizer.ggml.*` keys of the GGUF specification, and llama.cpp for the defaults that files leave out. The
 //! file is hostile: counts must agree, special ids must exist, merges must name tokens.
 
-use hanzo_ml::file::Metadata;
+use hanzo_ml::file::{Array, Metadata, Value};
 
 use super::{
     Model, Tokenizer,
@@ -11,7 +11,9 @@ use super::{
     pre,
     special::Partition,
     spm::Spm,
+    unigram::{CharMap, Unigram},
     vocab::{Arena, Kind, Specials, Vocab},
+    wordpiece::WordPiece,
 };
 use crate::{Error, Result};
 
@@ -130,6 +132,8 @@ pub(super) fn load(metadata: &Metadata, pre: Option<&str>) -> Result<Tokenizer> 
         "gpt2" => bpe(&keys, pre.or(metadata.str("tokenizer.ggml.pre")?)),
         "gemma4" => bpe(&keys, Some("gemma4")),
         "llama" => spm(&keys),
+        "bert" => word_piece(&keys),
+        "t5" => unigram(&keys),
         other => Err(Error::text(format!("unsupported tokenizer.ggml.model {other:?}"))),
     }
 }
@@ -163,6 +167,44 @@ fn spm(keys: &Keys) -> Result<Tokenizer> {
     let model = Spm::new(&vocab, &keys.scores()?, space_prefix)?;
     let add = (keys.flag("add_bos_token", true)?, keys.flag("add_eos_token", false)?);
     finish(keys, vocab, Model::Spm(model), add, space_prefix)
+}
+
+fn word_piece(keys: &Keys) -> Result<Tokenizer> {
+    let cls = keys.id("cls_token_id", Some(101))?;
+    let defaults = Specials { bos: cls, sep: Some(102), unk: Some(100), ..Specials::default() };
+    let specials = keys.specials(&defaults)?;
+    let kinds = keys.kinds(|id, _| guess_special(&specials, id))?;
+    let vocab = keys.vocab(kinds, specials, |_, text| text.replace('▁', " ").into_bytes())?;
+    let lowercase = keys.flag("normalizer.lowercase", true)?;
+    let strip_accents = keys.flag("normalizer.strip_accents", lowercase)?;
+    let model = WordPiece::new(&vocab, lowercase, strip_accents);
+    let missing = |what: &str| Error::text(format!("a bert vocabulary needs a {what}_token_id"));
+    let prefix = vec![vocab.specials.bos.ok_or_else(|| missing("cls"))?];
+    let suffix = vec![vocab.specials.sep.ok_or_else(|| missing("seperator"))?];
+    let partition = Partition::new(&vocab, vec![])?;
+    Ok(Tokenizer::assemble(vocab, Model::WordPiece(model), partition, prefix, suffix, true))
+}
+
+fn unigram(keys: &Keys) -> Result<Tokenizer> {
+    let specials = keys.specials(&Specials { eos: Some(1), unk: Some(2), ..Specials::default() })?;
+    let kinds = keys.kinds(|id, _| guess_special(&specials, id))?;
+    let vocab = keys.vocab(kinds, specials, |_, text| text.replace('▁', " ").into_bytes())?;
+    const MAP: &str = "tokenizer.ggml.precompiled_charsmap";
+    let char_map = match keys.metadata.get(MAP) {
+        None => None,
+        Some(Value::Array(Array::U8(bytes))) => Some(CharMap::new(bytes)?),
+        Some(Value::Array(Array::I8(bytes))) => {
+            Some(CharMap::new(&bytes.iter().map(|&b| b.cast_unsigned()).collect::<Vec<_>>())?)
+        }
+        Some(other) => {
+            return Err(Error::text(format!("{MAP} should be bytes, found {}", other.type_name())));
+        }
+    };
+    let space_prefix = keys.flag("add_space_prefix", true)?;
+    let merge_spaces = keys.flag("remove_extra_whitespaces", false)?;
+    let model = Unigram::new(&vocab, &keys.scores()?, char_map, (space_prefix, merge_spaces))?;
+    let add = (keys.flag("add_bos_token", false)?, keys.flag("add_eos_token", true)?);
+    finish(keys, vocab, Model::Unigram(Box::new(model)), add, space_prefix)
 }
 
 fn guess_special(specials: &Specials, id: usize) -> Kind {

@@ -9,19 +9,25 @@
 mod bpe;
 mod decode;
 mod gguf;
+mod json;
 mod merge;
 mod pre;
+mod python;
 mod special;
 mod spm;
+mod template;
+mod unigram;
 mod vocab;
+mod wordpiece;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use hanzo_ml::file::Metadata;
 
 use crate::Result;
 pub use decode::DecodeStream;
 use special::{Fragment, Partition};
+pub use template::{ChatTemplate, RenderOptions};
 use vocab::{Kind, Vocab};
 
 /// How to turn text into tokens.
@@ -51,6 +57,9 @@ struct Inner {
 enum Model {
     Bpe(bpe::Bpe),
     Spm(spm::Spm),
+    WordPiece(wordpiece::WordPiece),
+    Unigram(Box<unigram::Unigram>),
+    Json(Box<json::HfModel>),
 }
 
 impl Tokenizer {
@@ -60,6 +69,15 @@ impl Tokenizer {
     /// If the vocabulary is missing, contradicts itself, or is of a kind that is not supported.
     pub fn from_gguf(metadata: &Metadata, pre: Option<&str>) -> Result<Self> {
         gguf::load(metadata, pre)
+    }
+
+    /// The tokenizer of a `tokenizer.json`; `config` is the `tokenizer_config.json` beside it, which names the special
+    /// tokens.
+    ///
+    /// # Errors
+    /// If a file cannot be read or does not describe a tokenizer.
+    pub fn from_json(path: &Path, config: Option<&Path>) -> Result<Self> {
+        json::load(path, config)
     }
 
     fn assemble(
@@ -93,9 +111,10 @@ impl Tokenizer {
                     continue;
                 }
                 (Fragment::Text(text), Model::Bpe(bpe)) => bpe.encode(vocab, text, &mut ids)?,
-                (Fragment::Text(text), Model::Spm(spm)) => {
-                    spm.encode(vocab, text, after_special, &mut ids)?
-                }
+                (Fragment::Text(text), Model::Spm(spm)) => spm.encode(vocab, text, after_special, &mut ids)?,
+                (Fragment::Text(text), Model::WordPiece(words)) => words.encode(vocab, text, &mut ids)?,
+                (Fragment::Text(text), Model::Unigram(unigram)) => unigram.encode(text, after_special, &mut ids)?,
+                (Fragment::Text(text), Model::Json(hf)) => hf.encode(text, parse_special, &mut ids)?,
             }
             after_special = false;
         }

@@ -53,6 +53,11 @@ impl Partition {
         })
     }
 
+    /// Finds nothing: for models that look for special tokens themselves.
+    pub fn none() -> Self {
+        Self { all: None, user_defined: None, rstrip: vec![] }
+    }
+
     /// The parts of `text`, in order; no text part is empty.
     pub fn split<'t>(&self, text: &'t str, parse_special: bool) -> Vec<Fragment<'t>> {
         let mut parts = vec![];
