@@ -320,7 +320,7 @@ impl<'a> Partial<'a> {
     }
 
     /// Checks length and hash and makes the file a blob; a wrong file is deleted. `origin` is named in errors.
-    pub fn finish(self, size: Option<u64>, sha256: Option<&str>, origin: &str) -> Result<Blob> {
+    pub fn finish(&mut self, size: Option<u64>, sha256: Option<&str>, origin: &str) -> Result<Blob> {
         self.sync()?;
         let got = manifest::hex(&self.hasher.clone().finalize());
         if let Some(size) = size.filter(|size| *size != self.len) {
@@ -334,17 +334,24 @@ impl<'a> Partial<'a> {
                 format!("wrong content: its sha256 is {got}, expected {want}; deleted"),
             ));
         }
-        let Self { cache, path, file, len, .. } = self;
-        drop(file);
-        let blob = cache.blob(&got);
-        cache::remove_if_there(&state_path(&path))?;
-        if cache.has_blob(&got, len) {
-            cache::remove_if_there(&path)?;
+        let blob = self.cache.blob(&got);
+        cache::remove_if_there(&state_path(&self.path))?;
+        if self.cache.has_blob(&got, self.len) {
+            cache::remove_if_there(&self.path)?;
         } else {
             cache::make_parent(&blob)?;
-            fs::rename(&path, &blob).map_err(|e| Error::io(&blob, e))?;
+            fs::rename(&self.path, &blob).map_err(|e| Error::io(&blob, e))?;
         }
-        Ok(Blob { sha256: got, size: len })
+        Ok(Blob { sha256: got, size: self.len })
+    }
+}
+
+/// An empty file is of no use to the next try.
+impl Drop for Partial<'_> {
+    fn drop(&mut self) {
+        if self.len == 0 {
+            let _ = self.discard();
+        }
     }
 }
 
