@@ -86,11 +86,6 @@ fn gguf(n_tensors: u64, n_keys: u64, rest: &[u8]) -> Result<Gguf> {
 fn limits_hold_in_large_files_too() {
     let string = |n: usize| [&(n as u64).to_le_bytes()[..], &vec![b'a'; n]].concat();
     let large = 64 << 20;
-    refused(
-        gguf(0, 1, &key("k", 8, &string(large + 1))),
-        &["\"k\": the string has 67108865 bytes, above the limit"],
-    );
-    assert!(gguf(0, 1, &key("k", 8, &string(large))).is_ok());
     let array =
         |n: u64| key("k", 9, &[&0u32.to_le_bytes()[..], &n.to_le_bytes(), &vec![0; n as usize]].concat());
     refused(
@@ -101,7 +96,7 @@ fn limits_hold_in_large_files_too() {
     refused(gguf(0, (1 << 16) + 1, &vec![0; 1 << 21]), &["the metadata count is 65537, above the limit"]);
     refused(gguf((1 << 18) + 1, 0, &vec![0; 9 << 20]), &["the tensor count is 262145, above the limit"]);
     // Three strings within their own limit that make a header beyond its limit.
-    let strings: Vec<u8> = ["a", "b", "c"].iter().flat_map(|k| key(k, 8, &string(large - 64))).collect();
+    let strings = ["a", "b", "c"].map(|k| key(k, 8, &string(large - 64))).concat();
     refused(gguf(0, 3, &strings), &["\"c\": the header is larger than the limit of 134217728 bytes"]);
 }
 

@@ -1,6 +1,8 @@
 //! Model files: what foreign writers wrote is read back exactly, what our writers wrote too, and hostile files are
 //! refused with an error that says why.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails stops its test")]
+
 mod allocations;
 mod gguf;
 mod hostile;
