@@ -30,7 +30,7 @@ pub(crate) fn fetch(
     let _use = hub.cache.lock_use()?;
     let emit = RefCell::new(on_event);
     let fetch = Fetch { hub, cache: &hub.cache, name, emit };
-    if let Some(manifest) = fetch.from_this_machine(origin)? {
+    if let Some(manifest) = fetch.already_here(origin)? {
         return fetch.commit(&manifest, origin);
     }
     if hub.config.offline {
@@ -77,7 +77,7 @@ impl Fetch<'_> {
     }
 
     /// A catalog model whose file is here already: as a blob of another name, or in Hugging Face's cache.
-    fn from_this_machine(&self, origin: &Origin) -> Result<Option<Manifest>> {
+    fn already_here(&self, origin: &Origin) -> Result<Option<Manifest>> {
         let Origin::Catalog(model) = origin else { return Ok(None) };
         let blob = Blob { sha256: model.sha256.to_owned(), size: model.size };
         if self.cache.has_blob(model.sha256, model.size) {

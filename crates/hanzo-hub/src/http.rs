@@ -228,7 +228,15 @@ fn explain(error: &ureq::Error) -> String {
         ureq::Error::Timeout(ureq::Timeout::Resolve) => "host lookup took too long".to_owned(),
         ureq::Error::Timeout(ureq::Timeout::Connect) => "no connection in time".to_owned(),
         ureq::Error::Timeout(limit) => format!("server stopped answering ({limit})"),
-        other => format!("connection failed: {other}"),
+        other => {
+            let text = other.to_string();
+            // The resolver's failure arrives as a bare text; these are its words on Unix and on Windows.
+            if text.contains("lookup address") || text.contains("host is known") {
+                format!("host not found (no network, or no such host): {text}")
+            } else {
+                format!("connection failed: {text}")
+            }
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The cache: what it holds, who shares it, and what a forged entry can do.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod support;
 
 use std::{

@@ -1,6 +1,7 @@
 //! The Python package route, with shell scripts in place of Python.
 
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod support;
 
