@@ -49,7 +49,11 @@ impl File {
 
     /// The text where people write it: programs, documents, manifests.
     pub(crate) fn prose(&self) -> Option<&str> {
-        if self.has_extension(&["md", "toml", "yml", "yaml"]) { self.text.as_deref() } else { self.program() }
+        if self.has_extension(&["md", "toml", "yml", "yaml", "lock"]) {
+            self.text.as_deref()
+        } else {
+            self.program()
+        }
     }
 }
 
