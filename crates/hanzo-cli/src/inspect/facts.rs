@@ -7,9 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use hanzo_engine::ModelFile;
 use hanzo_ml::{
     Error,
-    file::{Array, TensorInfo, Value, gguf::Gguf, safetensors::SafeTensors},
+    file::{Array, TensorInfo, Value, safetensors::SafeTensors},
 };
 use serde_json::{Map, Value as Json};
 
@@ -127,7 +128,8 @@ fn read_at_most(path: &Path, limit: u64) -> Result<Vec<u8>> {
 }
 
 fn gguf(path: &Path) -> Result<Facts> {
-    let file = Gguf::open(path)?;
+    let model = ModelFile::open(path)?;
+    let Some(file) = model.gguf() else { return folder(path) };
     let metadata = file.metadata();
     let entry = |(key, value): (&str, &Value)| Entry {
         key: key.into(),
@@ -142,7 +144,7 @@ fn gguf(path: &Path) -> Result<Facts> {
         architecture: metadata.str("general.architecture").ok().flatten().map(str::to_owned),
         metadata: metadata.iter().map(entry).collect(),
         tensors: file.tensors().iter().map(tensor_row).collect(),
-        support: support::of_gguf(path),
+        support: support::of_gguf(&model),
     })
 }
 

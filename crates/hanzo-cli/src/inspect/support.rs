@@ -8,8 +8,8 @@ use hanzo_engine::{ModelFile, Result, spec::DecoderSpec};
 pub(super) type Support = std::result::Result<String, String>;
 
 /// Asks about a GGUF file.
-pub(super) fn of_gguf(path: &Path) -> Support {
-    ask(ModelFile::open(path))
+pub(super) fn of_gguf(model: &ModelFile) -> Support {
+    in_words(model.spec())
 }
 
 /// Asks about a folder with config.json.
@@ -29,10 +29,11 @@ pub(super) fn of_safetensors(path: &Path) -> Support {
 }
 
 fn ask(model: Result<ModelFile>) -> Support {
-    model.and_then(|model| model.spec()).map(|spec| in_words(&spec)).map_err(|e| e.to_string())
+    in_words(model.and_then(|model| model.spec()))
 }
 
-fn in_words(spec: &DecoderSpec) -> String {
+fn in_words(spec: Result<DecoderSpec>) -> Support {
+    let spec = spec.map_err(|e| e.to_string())?;
     let (n_layers, width, vocab) = (spec.layers.len(), spec.hidden_size, spec.vocab_size);
-    format!("{n_layers} layers, {width} wide, vocabulary {vocab}, context {}", spec.context_length)
+    Ok(format!("{n_layers} layers, {width} wide, vocabulary {vocab}, context {}", spec.context_length))
 }
