@@ -203,4 +203,8 @@ fn a_failed_write_keeps_the_old_file() {
     assert!(write(&path, &Metadata::default(), [bad]).is_err());
     assert_eq!(fs::read(&path).unwrap(), old);
     refused(write(&folder.path().join("absent/model.gguf"), &Metadata::default(), []), &["absent"]);
+    // A folder in the target's place: the temporary file is complete when the rename fails, and goes away again.
+    fs::create_dir(folder.path().join("taken.gguf")).unwrap();
+    refused(write(&folder.path().join("taken.gguf"), &Metadata::default(), []), &["taken.gguf"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "a temporary file was left behind");
 }
