@@ -6,7 +6,6 @@
 //! depends on nothing else, so chunked prefill and batching give the same bits. Cache positions outside a row's
 //! range never enter its arithmetic: they may hold anything.
 
-
 use half::slice::HalfFloatSliceExt;
 
 use super::{
@@ -80,7 +79,13 @@ struct Scratch {
 impl Scratch {
     fn new(wide: usize, queries: usize) -> Self {
         let rows = |n: usize| Aligned::zeros(n * wide * LANES);
-        Self { k: rows(KV_BLOCK), v: rows(KV_BLOCK), q: rows(queries), acc: rows(queries), queries: Vec::new() }
+        Self {
+            k: rows(KV_BLOCK),
+            v: rows(KV_BLOCK),
+            q: rows(queries),
+            acc: rows(queries),
+            queries: Vec::new(),
+        }
     }
 }
 

@@ -5,7 +5,6 @@
 //! [`Simd::sum`] says, and the stretches in order. So a row of activations gives the same bits alone, in a batch,
 //! and on any number of threads.
 
-
 use super::simd::{Lanes, Simd};
 
 /// Elements of K that are added in lanes before the lanes are added: a multiple of each format's block.
@@ -26,11 +25,22 @@ pub(super) fn dots<S: Simd, const M: usize, const N: usize>(
     let (x, w) = (x.map(|x| &x[..len]), w.map(|w| &w[..len]));
     let mut acc = [[s.splat(0.0); N]; M];
     for k in 0..len {
-        let x: [S::V; M] = std::array::from_fn(|m| s.load(&x[m][k]));
-        for n in 0..N {
-            let w = s.load(&w[n][k]);
+        // The shorter side waits in registers, the longer comes one by one: M · N + min(M, N) + 1 registers.
+        if M <= N {
+            let x: [S::V; M] = std::array::from_fn(|m| s.load(&x[m][k]));
+            for n in 0..N {
+                let w = s.load(&w[n][k]);
+                for m in 0..M {
+                    acc[m][n] = s.fma(x[m], w, acc[m][n]);
+                }
+            }
+        } else {
+            let w: [S::V; N] = std::array::from_fn(|n| s.load(&w[n][k]));
             for m in 0..M {
-                acc[m][n] = s.fma(x[m], w, acc[m][n]);
+                let x = s.load(&x[m][k]);
+                for n in 0..N {
+                    acc[m][n] = s.fma(x, w[n], acc[m][n]);
+                }
             }
         }
     }

@@ -31,7 +31,14 @@ pub(super) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     let p = horner(
         s,
         r,
-        [1.987_569_15e-4, 1.398_199_95e-3, 8.333_451_91e-3, 4.166_579_59e-2, 1.666_666_55e-1, 5.000_000_12e-1],
+        [
+            1.987_569_15e-4,
+            1.398_199_95e-3,
+            8.333_451_91e-3,
+            4.166_579_59e-2,
+            1.666_666_55e-1,
+            5.000_000_12e-1,
+        ],
     );
     let p = s.fma(s.mul(p, r), r, r);
     s.mul(s.add(p, s.splat(1.0)), s.exp2_int(n))
@@ -138,4 +145,66 @@ pub(super) fn fill(tail: &[f32]) -> Lanes {
     let mut last = [0.0; LANES];
     last[..tail.len()].copy_from_slice(tail);
     last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::simd::{Kernel, Level, Portable},
+        *,
+    };
+
+    /// Worst relative error of a function on a sweep, in units of 2⁻²³.
+    struct Sweep<F> {
+        from: f32,
+        to: f32,
+        want: F,
+        exp: bool,
+    }
+
+    impl<F: Fn(f64) -> f64> Kernel for Sweep<F> {
+        type Output = f64;
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> f64 {
+            const STEPS: usize = 200_000;
+            let mut worst = 0.0f64;
+            for i in 0..=STEPS {
+                let x = self.from + (self.to - self.from) * (i as f32 / STEPS as f32);
+                let mut y = [0.0; LANES];
+                s.store(if self.exp { exp(s, s.splat(x)) } else { tanh(s, s.splat(x)) }, &mut y);
+                let want = (self.want)(f64::from(x));
+                if want != 0.0 {
+                    worst = worst.max(((f64::from(y[0]) - want) / want).abs());
+                }
+            }
+            worst / f64::from(f32::EPSILON)
+        }
+    }
+
+    #[test]
+    fn exp_and_tanh_are_within_a_few_units_of_f64() {
+        for fast in [true, false] {
+            let exp = Sweep { from: -87.3, to: 88.3, want: f64::exp, exp: true };
+            let tanh = Sweep { from: -12.0, to: 12.0, want: f64::tanh, exp: false };
+            let worst = if fast {
+                (Level::detect().run(exp), Level::detect().run(tanh))
+            } else {
+                (exp.run(Portable), tanh.run(Portable))
+            };
+            assert!(worst.0 < 2.0 && worst.1 < 4.0, "exp, tanh: {worst:?}");
+        }
+    }
+
+    #[test]
+    fn exp_of_the_extremes() {
+        for (x, low, high) in
+            [(-200.0, 0.0, 1.3e-38), (f32::NEG_INFINITY, 0.0, 1.3e-38), (200.0, 2.3e38, f32::MAX)]
+        {
+            let y = exp_scalar(Portable, x);
+            assert!((low..=high).contains(&y), "exp({x}) = {y}");
+        }
+        assert_eq!(exp_scalar(Portable, 0.0), 1.0);
+        assert!(exp_scalar(Portable, f32::NAN).is_nan());
+    }
 }

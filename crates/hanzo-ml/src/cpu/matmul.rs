@@ -3,6 +3,7 @@
 //! A thread takes [`COLUMNS`] rows of the weight (columns of the output), decodes a stretch of K of each to f32
 //! into a panel that stays in its L1 cache, and multiplies it with every row of activations that needs it.
 
+use std::ops::Range;
 
 use super::{
     Cpu,
@@ -18,6 +19,10 @@ use crate::{
 
 /// Weight rows of a panel: what the tiles 1×12, 2×6, 3×4 and 4×3 divide.
 const COLUMNS: usize = 12;
+
+/// Rows of activations that meet one half of the panel (12 kB, in the L1 cache) before the other half; a stretch of
+/// them (128 kB) stays in the L2 cache.
+const ROWS: usize = 64;
 
 /// Vectors of a row of the panel. Two more than it holds, so that the rows fall into different cache sets.
 const STRIDE: usize = K_BLOCK / LANES + 2;
@@ -78,7 +83,7 @@ struct ColumnTile<'a, R> {
 
 impl<R: Fn(usize) -> usize> ColumnTile<'_, R> {
     /// Decodes elements `k..k + len` of each weight row into the panel, filled up with zeros to whole vectors.
-    fn decode(panel: &mut Panel, weight: &QTensor, rows: std::ops::Range<usize>, k: usize, len: usize) {
+    fn decode(panel: &mut Panel, weight: &QTensor, rows: Range<usize>, k: usize, len: usize) {
         let format = weight.format();
         let row_bytes = weight.row_elems() / format.block_elems * format.block_bytes;
         let (skip, take) = (k / format.block_elems, len / format.block_elems);
@@ -92,11 +97,17 @@ impl<R: Fn(usize) -> usize> ColumnTile<'_, R> {
 
     /// Adds the stretch's products of `M` rows from `i` on, `N` columns at a time.
     #[inline(always)]
-    fn add_rows<S: Simd, const M: usize, const N: usize>(&mut self, s: S, panel: &Panel, at: At) {
+    fn add_rows<S: Simd, const M: usize, const N: usize>(
+        &mut self,
+        s: S,
+        panel: &Panel,
+        columns: Range<usize>,
+        at: At,
+    ) {
         let wide = self.weight.row_elems().div_ceil(LANES);
         let x: [&[Lanes]; M] =
             std::array::from_fn(|m| &self.x[(self.row)(at.row + m) * wide + at.start..][..at.len]);
-        for n in (0..COLUMNS).step_by(N) {
+        for n in columns.step_by(N) {
             let w: [&[Lanes]; N] = std::array::from_fn(|j| &panel[n + j][..]);
             let sums = dots(s, x, w, at.len);
             for (m, sums) in sums.iter().enumerate() {
@@ -123,21 +134,27 @@ impl<R: Fn(usize) -> usize> Kernel for ColumnTile<'_, R> {
     fn run<S: Simd>(mut self, s: S) {
         let k_all = self.weight.row_elems();
         let panel = std::mem::take(&mut self.panel);
-        let Some(panel) = panel.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0.first_mut() else { return };
+        let Some(panel) = panel.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0.first_mut() else {
+            return;
+        };
         self.totals.fill([0.0; COLUMNS]);
         let rows = self.totals.len();
         for k in (0..k_all).step_by(K_BLOCK) {
             let len = K_BLOCK.min(k_all - k);
             Self::decode(panel, self.weight, self.first..self.first + self.columns, k, len);
-            let mut at = At { row: 0, start: k / LANES, len: len.div_ceil(LANES) };
-            while at.row + 4 <= rows {
-                self.add_rows::<S, 4, 3>(s, panel, at);
-                at.row += 4;
+            let at = |row: usize| At { row, start: k / LANES, len: len.div_ceil(LANES) };
+            let whole = rows / 4 * 4;
+            for start in (0..whole).step_by(ROWS) {
+                for columns in [0..COLUMNS / 2, COLUMNS / 2..COLUMNS] {
+                    for row in (start..whole.min(start + ROWS)).step_by(4) {
+                        self.add_rows::<S, 4, 3>(s, panel, columns.clone(), at(row));
+                    }
+                }
             }
-            match rows - at.row {
-                1 => self.add_rows::<S, 1, 12>(s, panel, at),
-                2 => self.add_rows::<S, 2, 6>(s, panel, at),
-                3 => self.add_rows::<S, 3, 4>(s, panel, at),
+            match rows - whole {
+                1 => self.add_rows::<S, 1, 12>(s, panel, 0..COLUMNS, at(whole)),
+                2 => self.add_rows::<S, 2, 6>(s, panel, 0..COLUMNS, at(whole)),
+                3 => self.add_rows::<S, 3, 4>(s, panel, 0..COLUMNS, at(whole)),
                 _ => {}
             }
         }
@@ -145,12 +162,19 @@ impl<R: Fn(usize) -> usize> Kernel for ColumnTile<'_, R> {
 }
 
 /// Copies the totals of rows `i` to rows `row(i)` of the output's tile.
-fn store(tile: &mut Tile<'_, f32>, totals: &[[f32; COLUMNS]], row: impl Fn(usize) -> usize, bias: Option<&[f32]>) {
+fn store(
+    tile: &mut Tile<'_, f32>,
+    totals: &[[f32; COLUMNS]],
+    row: impl Fn(usize) -> usize,
+    bias: Option<&[f32]>,
+) {
     let cols = tile.cols();
     for (i, totals) in totals.iter().enumerate() {
         let out = tile.row(row(i));
         match bias {
-            Some(bias) => out.iter_mut().zip(totals).zip(&bias[cols.clone()]).for_each(|((o, t), b)| *o = t + b),
+            Some(bias) => {
+                out.iter_mut().zip(totals).zip(&bias[cols.clone()]).for_each(|((o, t), b)| *o = t + b)
+            }
             None => out.copy_from_slice(&totals[..out.len()]),
         }
     }

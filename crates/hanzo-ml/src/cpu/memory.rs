@@ -188,7 +188,11 @@ impl Memory {
 
     fn cells(&self, buffer: &Buffer) -> Result<&Cells> {
         let cells = self.slab.get(buffer)?;
-        if cells.dtype() == buffer.dtype && cells.len() == buffer.len { Ok(cells) } else { Err(unknown(buffer)) }
+        if cells.dtype() == buffer.dtype && cells.len() == buffer.len {
+            Ok(cells)
+        } else {
+            Err(unknown(buffer))
+        }
     }
 
     pub(super) fn f32(&self, buffer: &Buffer) -> Result<&[f32]> {

@@ -20,8 +20,8 @@ use simd::Level;
 use crate::{
     DType, QTensor, Result,
     backend::{
-        Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine, MoeMatMul,
-        RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
+        Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
+        MoeMatMul, RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
         check::check_copy,
         slab::{Weights, unknown},
     },

@@ -1,6 +1,5 @@
 //! Operations on rows and single elements: norms, rotations, activations, the router, copies by index.
 
-
 use half::{
     bf16, f16,
     slice::{HalfBitsSliceExt, HalfFloatSliceExt},
@@ -120,11 +119,8 @@ fn route_row(logits: &[f32], kind: RouteKind, ids: &mut [u32], weights: &mut [f3
         *id = expert;
         *weight = (logit(expert) - max).exp();
     }
-    let sum: f32 = if renormalize {
-        weights.iter().sum()
-    } else {
-        order.iter().map(|&e| (logit(e) - max).exp()).sum()
-    };
+    let sum: f32 =
+        if renormalize { weights.iter().sum() } else { order.iter().map(|&e| (logit(e) - max).exp()).sum() };
     weights.iter_mut().for_each(|w| *w /= sum);
 }
 

@@ -1,0 +1,146 @@
+//! What the tests of operations share: a counter-based generator, backends side by side, bounds.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use hanzo_ml::{
+    Bytes, DType, QTensor, Result,
+    backend::{Backend, Buffer},
+    cpu::{Cpu, CpuOptions},
+    reference::Reference,
+};
+use hanzo_quant::Format;
+
+/// Half a unit in the last place of 1: the relative error of one f32 operation.
+pub const EPS: f32 = f32::EPSILON / 2.0;
+
+/// SplitMix64 (Steele, Lea, Flood, 2014).
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// In −1 to 1.
+    pub fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.float()).collect()
+    }
+
+    pub fn ids(&mut self, n: usize, limit: usize) -> Vec<u32> {
+        (0..n).map(|_| self.below(limit) as u32).collect()
+    }
+
+    /// `n` distinct numbers below `limit`.
+    pub fn distinct(&mut self, n: usize, limit: usize) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..limit as u32).collect();
+        for i in 0..n {
+            let j = i + self.below(limit - i);
+            all.swap(i, j);
+        }
+        all.truncate(n);
+        all
+    }
+
+    /// Random blocks of a format, each drawn again until its values are finite and their products with numbers
+    /// near 1 neither overflow nor underflow.
+    pub fn weight(&mut self, format: &'static Format, shape: Vec<usize>) -> QTensor {
+        let blocks = shape.iter().product::<usize>() / format.block_elems;
+        let mut bytes = Vec::with_capacity(blocks * format.block_bytes);
+        let mut values = vec![0.0; format.block_elems];
+        for _ in 0..blocks {
+            let start = bytes.len();
+            for attempt in 0.. {
+                assert!(attempt < 10_000, "{format:?}: no block of finite values");
+                bytes.truncate(start);
+                bytes.extend((0..format.block_bytes).map(|_| self.next() as u8));
+                (format.decode)(&bytes[start..], &mut values);
+                if values.iter().all(|v| *v == 0.0 || (1e-30..1e30).contains(&v.abs())) {
+                    break;
+                }
+            }
+        }
+        QTensor::new("weight", format, shape, Bytes::owned(bytes)).unwrap()
+    }
+}
+
+pub fn up(b: &mut dyn Backend, x: &[f32]) -> Buffer {
+    up_as(b, DType::F32, x)
+}
+
+pub fn up_as(b: &mut dyn Backend, dtype: DType, x: &[f32]) -> Buffer {
+    let buffer = b.alloc(dtype, x.len()).unwrap();
+    b.upload_f32(&buffer, x).unwrap();
+    buffer
+}
+
+pub fn up_ids(b: &mut dyn Backend, x: &[u32]) -> Buffer {
+    let buffer = b.alloc(DType::U32, x.len()).unwrap();
+    b.upload_u32(&buffer, x).unwrap();
+    buffer
+}
+
+/// A buffer whose contents no operation may use.
+pub fn empty(b: &mut dyn Backend, len: usize) -> Buffer {
+    up(b, &vec![f32::NAN; len])
+}
+
+pub fn down(b: &mut dyn Backend, x: &Buffer) -> Vec<f32> {
+    let mut out = vec![0.0; x.len()];
+    b.download_f32(x, &mut out).unwrap();
+    out
+}
+
+pub fn down_ids(b: &mut dyn Backend, x: &Buffer) -> Vec<u32> {
+    let mut out = vec![0; x.len()];
+    b.download_u32(x, &mut out).unwrap();
+    out
+}
+
+pub fn cpu(threads: usize) -> Cpu {
+    Cpu::new(CpuOptions { threads: Some(threads) }).unwrap()
+}
+
+pub fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Runs an operation on the reference and on CPUs of several thread counts and levels. The CPU's results are the
+/// same bits for any number of threads and lie within `bound(i, reference[i])` of the reference, on each level.
+pub fn check_op(
+    name: &str,
+    run: impl Fn(&mut dyn Backend) -> Result<Vec<f32>>,
+    bound: impl Fn(usize, f32) -> f32,
+) -> Vec<f32> {
+    let want = run(&mut Reference::new()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let got = run(&mut cpu(1)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    for threads in [2, 3] {
+        let other = run(&mut cpu(threads)).unwrap();
+        assert!(bits(&got) == bits(&other), "{name}: {threads} threads change the bits");
+    }
+    let portable = run(&mut Cpu::portable(CpuOptions { threads: Some(2) }).unwrap()).unwrap();
+    assert_eq!(got.len(), want.len(), "{name}");
+    for (level, values) in [("best", &got), ("portable", &portable)] {
+        for (i, (got, want)) in values.iter().zip(&want).enumerate() {
+            // One more rounding: the reference's value was rounded when it was read.
+            let bound = bound(i, *want) + EPS * want.abs();
+            assert!((got - want).abs() <= bound, "{name} ({level})[{i}]: {got} is not {want} ± {bound}");
+        }
+    }
+    got
+}
