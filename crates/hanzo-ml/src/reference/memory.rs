@@ -58,8 +58,8 @@ impl Memory {
             return Err(unknown(buffer));
         }
         match buffer.dtype {
-            DType::F16 => values.iter_mut().for_each(|v| *v = f16::from_f64(*v).to_f64()),
-            DType::BF16 => values.iter_mut().for_each(|v| *v = bf16::from_f64(*v).to_f64()),
+            DType::F16 => values.iter_mut().for_each(|v| *v = round_to(*v, 10, -14, f16::MAX.to_f64())),
+            DType::BF16 => values.iter_mut().for_each(|v| *v = round_to(*v, 7, -126, bf16::MAX.to_f64())),
             DType::F32 | DType::U32 => {}
         }
         self.0.put(buffer, Cells::Float(values));
@@ -74,6 +74,19 @@ impl Memory {
         self.0.put(buffer, Cells::Index(values));
         Ok(())
     }
+}
+
+/// The nearest number (ties to even) with `digits` binary digits after the first, exponents from `exponent_min` on
+/// and magnitudes up to `max`. Written out because `f16::from_f64` looks at the high half of the f64 alone and so
+/// takes numbers near a tie for a tie.
+fn round_to(v: f64, digits: i32, exponent_min: i32, max: f64) -> f64 {
+    if v == 0.0 || !v.is_finite() {
+        return v;
+    }
+    let exponent = ((v.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    let quantum = 2f64.powi(exponent.max(exponent_min) - digits);
+    let rounded = (v / quantum).round_ties_even() * quantum;
+    if rounded.abs() > max { f64::INFINITY.copysign(v) } else { rounded }
 }
 
 fn zeros<T: Clone + Default>(len: usize) -> Result<Vec<T>> {
@@ -91,4 +104,30 @@ pub(super) fn decode_row(weight: &QTensor, row: usize) -> Vec<f64> {
     let mut values = vec![0.0f32; k];
     (format.decode)(&weight.bytes()[row * row_bytes..][..row_bytes], &mut values);
     values.into_iter().map(f64::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// f32 to f16 and bf16 in one rounding, by `half`, on f32 values that include ties, subnormals and overflow.
+    #[test]
+    fn rounding_equals_the_conversion_from_f32() {
+        let mut bits = 1u32;
+        let near_ties =
+            (0..1 << 16).flat_map(|high: u32| [0, 1, 0x1000, 0x1001, 0x7fff, 0x8000].map(|l| high << 16 | l));
+        let random = (0..200_000).map(|_| {
+            bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            bits
+        });
+        for v in near_ties.chain(random).map(f32::from_bits).filter(|v| !v.is_nan()) {
+            let f16_max = f16::MAX.to_f64();
+            assert_eq!(round_to(v.into(), 10, -14, f16_max), f16::from_f32(v).to_f64(), "f16 of {v}");
+            assert_eq!(
+                round_to(v.into(), 7, -126, bf16::MAX.to_f64()),
+                bf16::from_f32(v).to_f64(),
+                "bf16 of {v}"
+            );
+        }
+    }
 }

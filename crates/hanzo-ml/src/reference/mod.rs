@@ -278,7 +278,11 @@ fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::GeluErf => 0.5 * x * (1.0 + erf(x / SQRT_2)),
-        Activation::GeluTanh => 0.5 * x * (1.0 + (FRAC_2_PI.sqrt() * (x + 0.044_715 * x * x * x)).tanh()),
+        // ½(1 + tanh u) = 1 / (1 + e^(−2u)), without the cancellation.
+        Activation::GeluTanh => {
+            let u = FRAC_2_PI.sqrt() * (x + 0.044_715 * x * x * x);
+            x / (1.0 + (-2.0 * u).exp())
+        }
     }
 }
 
