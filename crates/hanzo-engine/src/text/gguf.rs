@@ -152,7 +152,7 @@ fn bpe(keys: &Keys, pre: Option<&str>) -> Result<Tokenizer> {
     // Files for plain vocabularies say that no token goes in front, and are wrong.
     let add_bos = keys.flag("add_bos_token", pre.add_bos)? || (pre.plain && pre.add_bos);
     let add_eos = keys.flag("add_eos_token", false)?;
-    finish(keys, vocab, Model::Bpe(model), (add_bos, add_eos), false)
+    finish(keys, vocab, Model::Bpe(Box::new(model)), (add_bos, add_eos), false)
 }
 
 fn spm(keys: &Keys) -> Result<Tokenizer> {
@@ -166,7 +166,7 @@ fn spm(keys: &Keys) -> Result<Tokenizer> {
     let space_prefix = keys.flag("add_space_prefix", true)?;
     let model = Spm::new(&vocab, &keys.scores()?, space_prefix)?;
     let add = (keys.flag("add_bos_token", true)?, keys.flag("add_eos_token", false)?);
-    finish(keys, vocab, Model::Spm(model), add, space_prefix)
+    finish(keys, vocab, Model::Spm(Box::new(model)), add, space_prefix)
 }
 
 fn word_piece(keys: &Keys) -> Result<Tokenizer> {

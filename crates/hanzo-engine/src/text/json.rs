@@ -35,6 +35,8 @@ pub(crate) struct HfModel {
     parsing: AddedVocabulary,
     /// Special tokens are text like any other.
     plain: AddedVocabulary,
+    /// Words are found by the crate's regex engine, which white-space runs can overwhelm.
+    regex_words: bool,
 }
 
 fn fault(path: &Path, e: impl std::fmt::Display) -> Error {
@@ -54,7 +56,7 @@ impl HfModel {
     pub fn encode(&self, text: &str, parse_special: bool, out: &mut Vec<u32>) -> Result<()> {
         let added = if parse_special { &self.parsing } else { &self.plain };
         let mut rest = text;
-        while let Some(end) = long_run(rest) {
+        while let Some(end) = long_run(rest).filter(|_| self.regex_words) {
             self.part(added, &rest[..end], out)?;
             rest = &rest[end..];
         }
@@ -135,6 +137,9 @@ impl Decoding {
     fn piece(&self, alphabet: &Alphabet, kind: Kind, text: &str) -> Vec<u8> {
         match kind {
             Kind::Byte => byte_token(text).into_iter().collect(),
+            Kind::Control | Kind::UserDefined | Kind::Unknown if self.metaspace => {
+                text.replace('▁', " ").into_bytes()
+            }
             Kind::Control | Kind::UserDefined | Kind::Unknown => text.as_bytes().to_vec(),
             _ if self.byte_level => alphabet.bytes(text),
             _ => {
@@ -164,8 +169,19 @@ pub(super) fn load(path: &Path, config: Option<&Path>) -> Result<Tokenizer> {
     let mut plain = parsing.clone();
     plain.set_encode_special_tokens(true);
     let (prefix, suffix) = around(&hf).map_err(|e| fault(path, e))?;
-    let model = Model::Json(Box::new(HfModel { hf, parsing, plain }));
+    let pre = serde_json::to_value(hf.get_pre_tokenizer()).map_err(|e| fault(path, e))?;
+    let model = Model::Json(Box::new(HfModel { hf, parsing, plain, regex_words: uses_regex(&pre) }));
     Ok(Tokenizer::assemble(vocab, model, Partition::none(), prefix, suffix, decoding.strips_space))
+}
+
+/// Whether a pre-tokenizer, or one in its sequence, cuts by a regular expression.
+fn uses_regex(pre: &Json) -> bool {
+    match pre["type"].as_str().unwrap_or_default() {
+        "Sequence" => pre["pretokenizers"].as_array().is_some_and(|list| list.iter().any(uses_regex)),
+        "ByteLevel" => pre["use_regex"].as_bool().unwrap_or(true),
+        "Split" => pre["pattern"].get("Regex").is_some(),
+        _ => false,
+    }
 }
 
 /// The ids that the file's post-processor puts in front of a text and behind it.

@@ -55,8 +55,8 @@ struct Inner {
 }
 
 enum Model {
-    Bpe(bpe::Bpe),
-    Spm(spm::Spm),
+    Bpe(Box<bpe::Bpe>),
+    Spm(Box<spm::Spm>),
     WordPiece(wordpiece::WordPiece),
     Unigram(Box<unigram::Unigram>),
     Json(Box<json::HfModel>),
@@ -111,9 +111,13 @@ impl Tokenizer {
                     continue;
                 }
                 (Fragment::Text(text), Model::Bpe(bpe)) => bpe.encode(vocab, text, &mut ids)?,
-                (Fragment::Text(text), Model::Spm(spm)) => spm.encode(vocab, text, after_special, &mut ids)?,
+                (Fragment::Text(text), Model::Spm(spm)) => {
+                    spm.encode(vocab, text, after_special, &mut ids)?
+                }
                 (Fragment::Text(text), Model::WordPiece(words)) => words.encode(vocab, text, &mut ids)?,
-                (Fragment::Text(text), Model::Unigram(unigram)) => unigram.encode(text, after_special, &mut ids)?,
+                (Fragment::Text(text), Model::Unigram(unigram)) => {
+                    unigram.encode(text, after_special, &mut ids)?
+                }
                 (Fragment::Text(text), Model::Json(hf)) => hf.encode(text, parse_special, &mut ids)?,
             }
             after_special = false;

@@ -409,7 +409,7 @@ pub(super) fn strftime(format: &str, time: SystemTime) -> String {
             break;
         };
         let padded = |n: u64, width: usize| if bare { n.to_string() } else { format!("{n:0width$}") };
-        let hour12 = if d.hour % 12 == 0 { 12 } else { d.hour % 12 };
+        let hour12 = (d.hour + 11) % 12 + 1;
         let day_time = if d.hour < 12 { "AM" } else { "PM" };
         out.push_str(&match directive {
             'Y' => d.year.to_string(),

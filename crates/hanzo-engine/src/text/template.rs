@@ -238,12 +238,13 @@ fn environment() -> Environment<'static> {
     env.add_filter("string", python::to_string);
     env.add_filter("wordcount", |text: &str| text.split_whitespace().count());
     env.add_test("iterable", python::is_iterable);
-    env.add_function("raise_exception", |message: Value| -> std::result::Result<Value, minijinja::Error> {
+    env.add_function("raise_exception", |message: &Value| -> std::result::Result<Value, minijinja::Error> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.to_string()))
     });
     env
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::Error> {
     let style = python::JsonStyle {
         indent: args.get::<Option<usize>>("indent")?,
