@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::inspect::InspectArgs;
+use crate::{inspect::InspectArgs, run::RunArgs};
 
 /// Runs language models on this machine.
 #[derive(Debug, Parser)]
@@ -14,6 +14,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(Box<RunArgs>),
     Inspect(InspectArgs),
 }
 

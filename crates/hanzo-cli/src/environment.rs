@@ -5,16 +5,26 @@
 use std::io::{self, IsTerminal};
 
 /// What the program knows of its surroundings, read once.
-#[derive(Debug)]
 pub(crate) struct Environment {
     /// Whether to write colours to standard output: a terminal, and `NO_COLOR` (<https://no-color.org>) is not set.
     pub(crate) colours: bool,
+    /// Whether a person types to standard input.
+    pub(crate) typed_input: bool,
+    /// Whether standard error is a terminal, where bars can move.
+    pub(crate) bars: bool,
+    /// Where models are kept and fetched from.
+    pub(crate) hub: hanzo_hub::Environment,
 }
 
 impl Environment {
     /// Reads the variables and looks at the standard streams.
     pub(crate) fn read() -> Self {
-        Self { colours: colours(io::stdout().is_terminal(), variable("NO_COLOR"), variable("TERM")) }
+        Self {
+            colours: colours(io::stdout().is_terminal(), variable("NO_COLOR"), variable("TERM")),
+            typed_input: io::stdin().is_terminal(),
+            bars: io::stderr().is_terminal(),
+            hub: hanzo_hub::Environment::read(hanzo_hub::Os::current(), variable),
+        }
     }
 }
 

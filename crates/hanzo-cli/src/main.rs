@@ -6,8 +6,10 @@
 mod cli;
 mod environment;
 mod error;
+mod fetch;
 mod inspect;
 mod output;
+mod run;
 
 use std::{
     io::{self, Write},
@@ -22,22 +24,35 @@ use error::{Error, Result};
 
 /// Exit code of wrong usage, as `clap` has it.
 const USAGE: u8 = 2;
+/// Exit code after an interrupt, as shells have it (128 + SIGINT).
+const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return show_usage(&error),
     };
-    match run(cli.command, &Environment::read()) {
+    match execute(cli.command, &Environment::read()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(error) => show_error(&error),
+        Err(error) if error.is_interrupted() => ExitCode::from(INTERRUPTED),
+        Err(error) => {
+            show_error(&error);
+            if error.is_usage() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+        }
     }
 }
 
+/// Ends the program at once, for a second interrupt.
+#[expect(clippy::exit, reason = "the person at the terminal asked twice")]
+fn abort_by_interrupt() {
+    std::process::exit(i32::from(INTERRUPTED))
+}
+
 /// Runs one command.
-fn run(command: Command, environment: &Environment) -> Result<()> {
+fn execute(command: Command, environment: &Environment) -> Result<()> {
     match command {
+        Command::Run(args) => run::run(&args, environment),
         Command::Inspect(args) => inspect::run(&args, environment),
     }
 }
@@ -49,8 +64,7 @@ fn show_usage(error: &clap::Error) -> ExitCode {
     u8::try_from(error.exit_code()).map_or(ExitCode::from(USAGE), ExitCode::from)
 }
 
-fn show_error(error: &Error) -> ExitCode {
+fn show_error(error: &Error) {
     // A closed stream leaves nobody to tell.
     drop(writeln!(io::stderr().lock(), "error: {error}"));
-    ExitCode::FAILURE
 }

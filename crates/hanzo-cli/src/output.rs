@@ -48,6 +48,12 @@ pub(crate) fn print(text: &str) -> Result<()> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::output)
 }
 
+/// Tells the person at the terminal something beside the answer, on standard error.
+pub(crate) fn note(text: &str) {
+    // A closed stream leaves nobody to tell.
+    drop(writeln!(io::stderr().lock(), "{text}"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

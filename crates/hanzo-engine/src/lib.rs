@@ -3,10 +3,12 @@
 //! * [`ModelFile`]: a model on disk; [`spec::DecoderSpec`]: what it is made of.
 //! * [`family`]: one file per family, metadata to spec.
 //! * [`decoder`]: the one forward pass over a ragged batch; [`cache`]: its bookkeeping.
+//! * [`Engine`]: the thread that runs requests.
 //! * [`text`]: tokenizer, streaming detokenizer, chat template.
 
 pub mod cache;
 pub mod decoder;
+mod engine;
 mod error;
 pub mod family;
 mod model_file;
@@ -17,5 +19,9 @@ pub mod text;
 #[cfg(test)]
 mod testing;
 
+pub use engine::{
+    CancelToken, DEFAULT_CONTEXT, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, PromptStats,
+    Request, Summary,
+};
 pub use error::{Error, Result};
 pub use model_file::ModelFile;

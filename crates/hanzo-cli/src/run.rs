@@ -1,0 +1,300 @@
+//! `hanzo run`: answers a prompt, streaming the text to standard output.
+
+use std::{
+    io::{self, Read, Write},
+    sync::OnceLock,
+};
+
+use clap::{Args, ValueEnum};
+use hanzo_engine::{
+    CancelToken, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, ModelFile, PromptStats,
+    Request, Summary,
+    text::{ChatTemplate, EncodeOptions, RenderOptions, Tokenizer},
+};
+use hanzo_ml::DType;
+use indicatif::HumanBytes;
+use serde_json::json;
+
+use crate::{
+    environment::Environment,
+    error::{Error, Result},
+    fetch::HubArgs,
+    output::{note, print},
+};
+
+/// The model where nobody names one.
+const DEFAULT_MODEL: &str = "smollm2:135m";
+/// The most that is read from standard input.
+const INPUT_BYTES_MAX: u64 = 64 << 20;
+
+/// Answer a prompt.
+///
+/// The prompt is PROMPT, standard input, or both joined. Decoding is greedy: the same prompt gives the same
+/// answer.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What to answer
+    prompt: Option<String>,
+    /// Model: a file or folder, a name of the catalog, or a hub id org/repo[:quant]
+    #[arg(short, long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
+    model: String,
+    /// What the model is told about its task before the prompt
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Continue the prompt as it stands, without the model's chat template
+    #[arg(long)]
+    raw: bool,
+    /// Most tokens of the answer [default: until the model ends it or the context is full]
+    #[arg(short = 'n', long, value_name = "N")]
+    predict: Option<usize>,
+    /// Go on when the model ends its answer
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Context: tokens of prompt and answer together [default: as trained, at most 4096]
+    #[arg(short, long, value_name = "N")]
+    ctx_size: Option<usize>,
+    /// Rows of a step: the prompt is read in parts of so many tokens
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = rows)]
+    ubatch_size: usize,
+    /// Threads [default: one per physical core]
+    #[arg(short, long, value_name = "N")]
+    threads: Option<usize>,
+    /// Element type of cached keys
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    cache_type_k: CacheType,
+    /// Element type of cached values
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    cache_type_v: CacheType,
+    /// Pre-tokenizer, where the file does not name a known one
+    #[arg(long, value_name = "NAME")]
+    pre: Option<String>,
+    /// Print one JSON object at the end instead of streaming text
+    #[arg(long)]
+    json: bool,
+    /// Show the memory plan, and the speed at the end
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+/// Element types of the key/value cache.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CacheType {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl From<CacheType> for DType {
+    fn from(cache_type: CacheType) -> Self {
+        match cache_type {
+            CacheType::F32 => Self::F32,
+            CacheType::F16 => Self::F16,
+            CacheType::Bf16 => Self::BF16,
+        }
+    }
+}
+
+fn rows(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=65_536) => Ok(n),
+        _ => Err("not a number within 1 and 65536".to_owned()),
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
+    let prompt = prompt(args, environment)?;
+    let files = args.hub.fetch(&args.model, environment)?;
+    let file = ModelFile::open(files.main_path())?;
+    let options = load_options(args);
+    let plan = MemoryPlan::new(&file, &options)?;
+    if args.verbose {
+        let (weights, cache) = (HumanBytes(plan.weight_bytes as u64), HumanBytes(plan.cache_bytes as u64));
+        note(&format!("memory: weights {weights} (mapped), cache {cache} for {} tokens", plan.context));
+    }
+    let model = Model::load(&file, &options)?;
+    let ids = encode(args, &prompt, &model)?;
+    let backend = model.backend_name();
+    let engine = Engine::start(model)?;
+    let request = Request { prompt: ids, max_tokens: args.predict, ignore_eos: args.ignore_eos };
+    let generation = engine.generate(request)?;
+    end_on_interrupt(&generation.cancel_token())?;
+    let answer = follow(generation, !args.json)?;
+    answer.report(args, &files.name, &backend, engine.context())
+}
+
+fn load_options(args: &RunArgs) -> LoadOptions {
+    LoadOptions {
+        context: args.ctx_size,
+        max_rows: args.ubatch_size,
+        cache_type_k: args.cache_type_k.into(),
+        cache_type_v: args.cache_type_v.into(),
+        threads: args.threads,
+        pre_tokenizer: args.pre.clone(),
+        ..LoadOptions::default()
+    }
+}
+
+/// The prompt: the argument and standard input, joined by a line break where there are both.
+fn prompt(args: &RunArgs, environment: &Environment) -> Result<String> {
+    let mut input = String::new();
+    if !environment.typed_input {
+        let read = io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_string(&mut input);
+        read.map_err(|e| Error::failed(format!("standard input: {e}")))?;
+        if input.len() as u64 > INPUT_BYTES_MAX {
+            return Err(Error::failed(format!("standard input has more than {}", HumanBytes(INPUT_BYTES_MAX))));
+        }
+    }
+    let prompt = match &args.prompt {
+        Some(prompt) if input.is_empty() => prompt.clone(),
+        Some(prompt) => format!("{prompt}\n{input}"),
+        None => input,
+    };
+    if prompt.is_empty() {
+        return Err(Error::usage("no prompt: give one as an argument or on standard input"));
+    }
+    Ok(prompt)
+}
+
+/// The prompt's tokens, in the model's chat template where it has one.
+fn encode(args: &RunArgs, prompt: &str, model: &Model) -> Result<Vec<u32>> {
+    let tokenizer = model.tokenizer();
+    let Some(template) = model.template().filter(|_| !args.raw) else {
+        if args.system.is_some() {
+            return Err(Error::usage("--system needs a model with a chat template, and no --raw"));
+        }
+        if !args.raw {
+            note("the model has no chat template: it continues the prompt");
+        }
+        return Ok(tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: false })?);
+    };
+    let text = render(template, args, prompt, tokenizer)?;
+    // Many templates write the first token themselves.
+    let begun = tokenizer.bos().and_then(|id| tokenizer.token_text(id)).is_some_and(|bos| text.starts_with(bos));
+    Ok(tokenizer.encode(&text, EncodeOptions { add_special: !begun, parse_special: true })?)
+}
+
+fn render(template: &ChatTemplate, args: &RunArgs, prompt: &str, tokenizer: &Tokenizer) -> Result<String> {
+    let mut messages = Vec::new();
+    if let Some(system) = &args.system {
+        messages.push(json!({ "role": "system", "content": system }));
+    }
+    messages.push(json!({ "role": "user", "content": prompt }));
+    let text_of = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id));
+    let options = RenderOptions {
+        bos_token: text_of(tokenizer.bos()),
+        eos_token: text_of(tokenizer.eos()),
+        ..RenderOptions::default()
+    };
+    Ok(template.render(&messages.into(), &options)?)
+}
+
+/// Ends the generation at the first interrupt, the program at the second.
+fn end_on_interrupt(cancel: &CancelToken) -> Result<()> {
+    static TOKEN: OnceLock<CancelToken> = OnceLock::new();
+    if TOKEN.set(cancel.clone()).is_err() {
+        return Ok(());
+    }
+    let handler = || {
+        if let Some(token) = TOKEN.get() {
+            if token.is_cancelled() {
+                crate::abort_by_interrupt();
+            }
+            token.cancel();
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|e| Error::failed(format!("interrupt handler: {e}")))
+}
+
+/// What came of a generation.
+struct Answer {
+    text: String,
+    prompt: Option<PromptStats>,
+    summary: Summary,
+}
+
+/// Follows a generation to its end, showing its text as it comes.
+fn follow(generation: Generation, stream: bool) -> Result<Answer> {
+    let mut text = String::new();
+    let mut prompt = None;
+    let mut take = |piece: &str| {
+        text.push_str(piece);
+        if stream { print(piece) } else { Ok(()) }
+    };
+    for event in generation {
+        match event? {
+            Event::Prompt(stats) => prompt = Some(stats),
+            Event::Token { text, .. } => take(&text)?,
+            Event::Done(summary) => {
+                take(&summary.rest)?;
+                return Ok(Answer { text, prompt, summary });
+            }
+        }
+    }
+    Err(Error::failed("the engine ended without an answer"))
+}
+
+impl Answer {
+    fn report(&self, args: &RunArgs, model: &str, backend: &str, context: usize) -> Result<()> {
+        let speeds = Speeds::new(self);
+        if args.json {
+            let object = json!({
+                "model": model,
+                "backend": backend,
+                "text": self.text,
+                "finish_reason": self.summary.reason.name(),
+                "prompt_tokens": self.prompt.map(|p| p.n_tokens),
+                "completion_tokens": self.summary.n_tokens,
+                "time_to_first_token_s": speeds.first_s,
+                "decode_tokens_per_s": speeds.decode,
+            });
+            print(&format!("{object}\n"))?;
+        } else {
+            print("\n")?;
+        }
+        match self.summary.reason {
+            FinishReason::Context => {
+                note(&format!("the context of {context} tokens is full (finish_reason: length); -c sets it"));
+            }
+            FinishReason::Cancelled => return Err(Error::interrupted()),
+            FinishReason::Stop | FinishReason::MaxTokens => {}
+        }
+        if args.verbose {
+            note(&speeds.sentence(self, backend));
+        }
+        io::stderr().flush().map_err(Error::output)
+    }
+}
+
+/// Speeds, where something was timed.
+struct Speeds {
+    first_s: Option<f64>,
+    prefill: Option<f64>,
+    decode: Option<f64>,
+}
+
+impl Speeds {
+    fn new(answer: &Answer) -> Self {
+        let first_s = answer.prompt.map(|p| p.time_to_first_token.as_secs_f64());
+        let rate = |n: usize, s: f64| (n > 0 && s > 0.0).then(|| n as f64 / s);
+        let prefill = answer.prompt.zip(first_s).and_then(|(p, s)| rate(p.n_tokens, s));
+        // The first token belongs to the prompt's step.
+        let after_first = answer.summary.n_tokens.saturating_sub(1);
+        Self { first_s, prefill, decode: rate(after_first, answer.summary.decode_time.as_secs_f64()) }
+    }
+
+    fn sentence(&self, answer: &Answer, backend: &str) -> String {
+        let number = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{x:.1}"));
+        let first_ms = self.first_s.map(|s| s * 1000.0);
+        format!(
+            "{backend}: prompt {} tokens at {} tok/s, first token after {} ms, answer {} tokens at {} tok/s",
+            answer.prompt.map_or(0, |p| p.n_tokens),
+            number(self.prefill),
+            number(first_ms),
+            answer.summary.n_tokens,
+            number(self.decode),
+        )
+    }
+}

@@ -1,0 +1,205 @@
+//! The engine: one thread that owns a model and runs the requests it is sent, several at a time.
+//!
+//! A step is three verbs on plain data: schedule, run, commit. A generation is an iterator of events; dropping it
+//! or its cancel token's [`CancelToken::cancel`] ends the request at the next step.
+
+mod model;
+mod scheduler;
+mod worker;
+
+pub use model::{DEFAULT_CONTEXT, LoadOptions, MemoryPlan, Model};
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use crate::{Error, Result, text::Tokenizer};
+use worker::{Command, Worker};
+
+/// What to generate.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Token ids, at least one.
+    pub prompt: Vec<u32>,
+    /// Tokens of the answer; `None` is as many as the context holds.
+    pub max_tokens: Option<usize>,
+    /// Whether tokens that end an answer are kept as part of it.
+    pub ignore_eos: bool,
+}
+
+/// What happens during a generation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The prompt is done and the first token chosen.
+    Prompt(PromptStats),
+    /// One more token; its text may be empty while a character is incomplete.
+    Token {
+        /// The token's id.
+        id: u32,
+        /// The text that it completes.
+        text: String,
+    },
+    /// The end.
+    Done(Summary),
+}
+
+/// How the prompt went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromptStats {
+    /// Tokens of the prompt.
+    pub n_tokens: usize,
+    /// From the request's arrival to its first token.
+    pub time_to_first_token: Duration,
+}
+
+/// How a generation went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// Text that the detokenizer still held back.
+    pub rest: String,
+    /// Tokens of the answer, the one that ended it not counted.
+    pub n_tokens: usize,
+    /// From the first token to the last.
+    pub decode_time: Duration,
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model ended its answer.
+    Stop,
+    /// `max_tokens` were written.
+    MaxTokens,
+    /// The context is full.
+    Context,
+    /// The request was cancelled.
+    Cancelled,
+}
+
+impl FinishReason {
+    /// The name in protocols: `stop` or `length`, or `cancelled`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::MaxTokens | Self::Context => "length",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Ends a generation from another thread.
+#[derive(Clone, Debug, Default)]
+pub struct CancelToken(Arc<AtomicBool>);
+
+impl CancelToken {
+    /// Asks for the end at the next step.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the end was asked for.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A running generation: an iterator of events that ends after [`Event::Done`] or an error.
+pub struct Generation {
+    events: mpsc::Receiver<Result<Event>>,
+    cancel: CancelToken,
+}
+
+impl Generation {
+    /// A token that ends this generation.
+    pub fn cancel_token(&self) -> CancelToken {
+        self.cancel.clone()
+    }
+}
+
+impl Iterator for Generation {
+    type Item = Result<Event>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.events.recv().ok()
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// A model and the thread that runs it.
+pub struct Engine {
+    commands: Option<mpsc::Sender<Command>>,
+    thread: Option<JoinHandle<()>>,
+    tokenizer: Tokenizer,
+    context: usize,
+}
+
+impl Engine {
+    /// Gives a model a thread.
+    ///
+    /// # Errors
+    /// If the system has no thread to give.
+    pub fn start(model: Model) -> Result<Self> {
+        let (commands, receiver) = mpsc::channel();
+        let tokenizer = model.tokenizer.clone();
+        let context = model.plan().context;
+        let worker = Worker::new(model, receiver);
+        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || worker.run());
+        let thread = thread.map_err(|e| Error::engine(format!("no thread for the engine: {e}")))?;
+        Ok(Self { commands: Some(commands), thread: Some(thread), tokenizer, context })
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Positions of a sequence.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// If the prompt is empty, holds ids that the model lacks, or fills the context; if the engine has ended.
+    pub fn generate(&self, request: Request) -> Result<Generation> {
+        let n = request.prompt.len();
+        if n == 0 {
+            return Err(Error::request("the prompt is empty"));
+        }
+        if n >= self.context {
+            let context = self.context;
+            return Err(Error::request(format!("the prompt's {n} tokens leave no room in the context of {context}")));
+        }
+        let (sender, events) = mpsc::channel();
+        let cancel = CancelToken::default();
+        let command = Command::Submit { request, events: sender, cancel: cancel.clone() };
+        let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
+        if sent { Ok(Generation { events, cancel }) } else { Err(Error::engine("the engine has ended")) }
+    }
+}
+
+impl Drop for Engine {
+    /// Ends what still runs and waits for the thread.
+    fn drop(&mut self) {
+        drop(self.commands.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the engine's thread panicked");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A loaded model: decoder, tokenizer, chat template, and what they need of memory.
+
+use std::path::Path;
+
+use hanzo_ml::{
+    DType,
+    backend::Backend,
+    cpu::{Cpu, CpuOptions},
+};
+
+use crate::{
+    Error, ModelFile, Result,
+    decoder::{Decoder, DecoderOptions, cache_bytes},
+    text::{ChatTemplate, Tokenizer},
+};
+
+/// How to load a model.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Positions of a sequence; `None` is the trained context, at most [`DEFAULT_CONTEXT`].
+    pub context: Option<usize>,
+    /// Sequences at once.
+    pub n_sequences: usize,
+    /// Rows of a step.
+    pub max_rows: usize,
+    /// Element type of cached keys.
+    pub cache_type_k: DType,
+    /// Element type of cached values.
+    pub cache_type_v: DType,
+    /// Threads; `None` is one per physical core.
+    pub threads: Option<usize>,
+    /// The pre-tokenizer, where the file does not name one that is known.
+    pub pre_tokenizer: Option<String>,
+}
+
+/// The context where nobody asks for another.
+pub const DEFAULT_CONTEXT: usize = 4096;
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            context: None,
+            n_sequences: 1,
+            max_rows: 512,
+            cache_type_k: DType::F16,
+            cache_type_v: DType::F16,
+            threads: None,
+            pre_tokenizer: None,
+        }
+    }
+}
+
+/// What a model takes of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Bytes of the tensors; mapped from the file, so the system can drop and read them again.
+    pub weight_bytes: usize,
+    /// Bytes of the key/value cache.
+    pub cache_bytes: usize,
+    /// Positions of a sequence.
+    pub context: usize,
+}
+
+/// A loaded model.
+pub struct Model {
+    pub(super) decoder: Decoder,
+    pub(super) tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    plan: MemoryPlan,
+}
+
+impl MemoryPlan {
+    /// What loading would take.
+    ///
+    /// # Errors
+    /// If the model is not supported.
+    pub fn new(file: &ModelFile, options: &LoadOptions) -> Result<Self> {
+        let spec = file.spec()?;
+        let decoder = decoder_options(spec.context_length, options)?;
+        Ok(Self {
+            weight_bytes: file.tensors().tensors().iter().map(hanzo_ml::file::TensorInfo::bytes).sum(),
+            cache_bytes: cache_bytes(&spec, decoder),
+            context: decoder.context,
+        })
+    }
+}
+
+impl Model {
+    /// Loads a model to the CPU.
+    ///
+    /// # Errors
+    /// If the model, its vocabulary or its template is not supported.
+    pub fn load(file: &ModelFile, options: &LoadOptions) -> Result<Self> {
+        let plan = MemoryPlan::new(file, options)?;
+        let (tokenizer, template) = match file.gguf() {
+            Some(gguf) => (
+                Tokenizer::from_gguf(gguf.metadata(), options.pre_tokenizer.as_deref())?,
+                ChatTemplate::from_gguf(gguf.metadata())?,
+            ),
+            None => {
+                let folder = file.path().parent().unwrap_or(Path::new("."));
+                let config = folder.join("tokenizer_config.json");
+                let config = config.exists().then_some(config);
+                let json = folder.join("tokenizer.json");
+                (Tokenizer::from_json(&json, config.as_deref())?, ChatTemplate::from_folder(folder)?)
+            }
+        };
+        let spec = file.spec()?;
+        if tokenizer.vocab_size() > spec.vocab_size {
+            let (tokens, rows) = (tokenizer.vocab_size(), spec.vocab_size);
+            return Err(Error::model(file.path().display(), format!("{tokens} tokens for {rows} embedding rows")));
+        }
+        let backend: Box<dyn Backend> = Box::new(Cpu::new(CpuOptions { threads: options.threads })?);
+        let decoder = decoder_options(spec.context_length, options)?;
+        let decoder = Decoder::load_with(file, spec, backend, decoder)?;
+        Ok(Self { decoder, tokenizer, template, plan })
+    }
+
+    /// What was reserved.
+    pub fn plan(&self) -> MemoryPlan {
+        self.plan
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The chat template, where the file has one.
+    pub fn template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
+    }
+
+    /// The device's name.
+    pub fn backend_name(&self) -> String {
+        self.decoder.backend_name()
+    }
+}
+
+fn decoder_options(trained: usize, options: &LoadOptions) -> Result<DecoderOptions> {
+    let context = options.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
+    if context == 0 || context > trained {
+        return Err(Error::request(format!("context {context} is not within 1 and the {trained} of training")));
+    }
+    Ok(DecoderOptions {
+        context,
+        n_sequences: options.n_sequences,
+        max_rows: options.max_rows,
+        cache_type_k: options.cache_type_k,
+        cache_type_v: options.cache_type_v,
+    })
+}
