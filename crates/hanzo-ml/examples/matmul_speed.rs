@@ -46,8 +46,9 @@ fn main() -> Result<()> {
     println!("{} · {N}×{K}, best of {ROUNDS}", cpu.name());
     println!("{:<8} {:>8} {:>10} {:>12} {:>8}", "format", "GB/s", "Gweights/s", "GFLOP/s T=512", "T=8");
     for format in FORMATS {
-        let wanted = names.iter().any(|n| n.eq_ignore_ascii_case(format.name));
-        if !wanted && !(names.is_empty() && format.block_elems > 1) {
+        let named = names.iter().any(|n| n.eq_ignore_ascii_case(format.name));
+        let wanted = if names.is_empty() { format.block_elems > 1 } else { named };
+        if !wanted {
             continue;
         }
         let one = seconds(&mut cpu, format, 1)?;

@@ -1,5 +1,7 @@
 //! Cache writes and attention against the f64 reference, on random ranges of a shuffled paged cache.
 
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
 mod common;
 
 use common::*;
@@ -40,7 +42,7 @@ impl Case {
         let n_blocks = n_seqs * max_blocks + 1;
         let tables = rng.distinct(n_seqs * max_blocks, n_blocks);
         let (mut row_seq, mut begin, mut end) = (rng.ids(rows, n_seqs), Vec::new(), Vec::new());
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             row_seq.sort_unstable();
         }
         for _ in 0..rows {
@@ -183,7 +185,8 @@ fn a_sink_alone_takes_its_share() {
 
 #[test]
 fn bad_plans_are_errors() {
-    let breaks: [(&str, fn(&mut Case)); 6] = [
+    type Break = (&'static str, fn(&mut Case));
+    let breaks: [Break; 6] = [
         ("sequence", |c| c.row_seq[0] = 99),
         ("empty range", |c| c.begin[0] = c.end[0]),
         ("range past the table", |c| c.end[0] = (c.max_blocks * KV_BLOCK) as u32 + 1),

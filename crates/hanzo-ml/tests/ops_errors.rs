@@ -1,5 +1,7 @@
 //! Operands that do not fit are errors, never panics, and both backends refuse the same calls.
 
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
 mod common;
 
 use common::*;
@@ -52,12 +54,12 @@ impl World {
 
     fn floats(&self, i: usize) -> &Buffer {
         // Mostly f32, so that many calls get past the types.
-        let n = if i % 8 == 0 { self.buffers.len() } else { 3 * LENS.len() };
+        let n = if i.is_multiple_of(8) { self.buffers.len() } else { 3 * LENS.len() };
         &self.buffers[i / 8 % n]
     }
 
     fn ids(&self, i: usize) -> &Buffer {
-        let start = if i % 8 == 0 { 0 } else { 5 * LENS.len() };
+        let start = if i.is_multiple_of(8) { 0 } else { 5 * LENS.len() };
         &self.buffers[start + i / 8 % (self.buffers.len() - start)]
     }
 

@@ -124,7 +124,7 @@ fn routing_and_combining() {
         let n_used = 1 + rng.below(n_experts.min(8));
         // Few distinct values: ties.
         let logits: Vec<f32> = (0..tokens * n_experts).map(|_| rng.below(20) as f32 / 4.0).collect();
-        let kind = RouteKind::SoftmaxTopK { renormalize: seed % 2 == 0 };
+        let kind = RouteKind::SoftmaxTopK { renormalize: seed.is_multiple_of(2) };
         let run = |b: &mut dyn Backend| -> Result<Vec<f32>> {
             let logits = up(b, &logits);
             let (ids, weights) = (b.alloc(DType::U32, tokens * n_used)?, empty(b, tokens * n_used));

@@ -194,9 +194,10 @@ impl Backend for Cpu {
     }
 
     fn route(&mut self, ids: &Buffer, weights: &Buffer, args: &Route<'_>) -> Result<()> {
+        args.check(ids, weights)?;
         let mut chosen = self.memory.take(ids)?;
         let result = match &mut chosen {
-            Cells::U32(y) => self.write_f32(weights, |cpu, w| cpu.route_to((ids, y), (weights, w), args)),
+            Cells::U32(y) => self.write_f32(weights, |cpu, w| cpu.route_to(y, w, args)),
             Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) => Err(unknown(ids)),
         };
         self.memory.put(ids, chosen);

@@ -292,15 +292,10 @@ impl Cpu {
         Ok(())
     }
 
-    pub(super) fn route_to(
-        &self,
-        ids: (&Buffer, &mut [u32]),
-        weights: (&Buffer, &mut [f32]),
-        args: &Route<'_>,
-    ) -> Result<()> {
-        let dims = args.check(ids.0, weights.0)?;
-        let logits = self.memory.f32(args.logits)?.chunks_exact(dims.dim);
-        let chosen = ids.1.chunks_exact_mut(args.n_used).zip(weights.1.chunks_exact_mut(args.n_used));
+    /// Writes ids and weights that [`Route::check`] found to fit.
+    pub(super) fn route_to(&self, ids: &mut [u32], weights: &mut [f32], args: &Route<'_>) -> Result<()> {
+        let logits = self.memory.f32(args.logits)?.chunks_exact(args.n_experts);
+        let chosen = ids.chunks_exact_mut(args.n_used).zip(weights.chunks_exact_mut(args.n_used));
         for (logits, (ids, weights)) in logits.zip(chosen) {
             route_row(logits, args.kind, ids, weights);
         }

@@ -1,5 +1,6 @@
 //! What the tests of operations share: a counter-based generator, backends side by side, bounds.
 
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use hanzo_ml::{
