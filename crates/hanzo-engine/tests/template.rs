@@ -3,6 +3,8 @@
 //! Expected renders: `testdata/templates`, made by `tools/oracle/template_goldens.py`. The 70 templates themselves come
 //! with `tools/models/fetch_vocabs.py`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{
     path::Path,
     time::{Duration, SystemTime},

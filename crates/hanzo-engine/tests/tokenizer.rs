@@ -4,6 +4,8 @@
 //! (`testdata/golden/tokenizer`, made by `tools/oracle/tokenizer_goldens.py`). The vocabularies themselves come with
 //! `tools/models/fetch_vocabs.py`, the models with `tools/models/fetch.py`; a test whose file is absent says SKIPPED.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 
 use hanzo_engine::text::{EncodeOptions, Tokenizer};
@@ -157,6 +159,10 @@ fn tokenizer_json_files_equal_pypi_tokenizers() {
     assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Texts on which the two Gemma files differ: what one calls a control token the other does not, and a literal `▁` is a
+/// space to one and not to the other. (llama.cpp's ids for the GGUF file are tested above, `tokenizers`' for the other.)
+const GEMMA_FILES_DIFFER: &[&str] = &["▁a ▁ b", "</s>", "<mask>", "<unused0>", "<unused10>"];
+
 #[test]
 fn gguf_and_json_of_one_vocabulary_agree() {
     let test = "gguf_and_json_of_one_vocabulary_agree";
@@ -167,6 +173,9 @@ fn gguf_and_json_of_one_vocabulary_agree() {
     let golden = golden("json.json");
     let mut failures = vec![];
     for t in golden["texts"].as_array().unwrap().iter().map(text).filter(|t| t.len() < 5000) {
+        if GEMMA_FILES_DIFFER.contains(&t.as_str()) {
+            continue;
+        }
         let ids = a.encode(&t, PLAIN).unwrap();
         if ids != b.encode(&t, PLAIN).unwrap() {
             failures.push(format!("{t:?}"));
