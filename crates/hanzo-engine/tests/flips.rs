@@ -22,21 +22,21 @@ const FLIPS: &[Flip] = &[
     Flip { field: "embedding_scale", change: |s| set(&mut s.embedding_scale, 2.0) },
     Flip { field: "norm_eps", change: |s| set(&mut s.norm_eps, 1e-6) },
     Flip { field: "final_softcap", change: |s| toggle(&mut s.final_softcap, 1.0) },
-    Flip { field: "ropes.pairing", change: |s| ropes(s, |r| set(&mut r.pairing, other_pairing(r.pairing))) },
-    Flip { field: "ropes.dims", change: |s| ropes(s, |r| set(&mut r.dims, r.dims / 4 * 2)) },
-    Flip { field: "ropes.theta", change: |s| ropes(s, |r| set(&mut r.theta, r.theta * 7.0)) },
+    Flip { field: "ropes.pairing", change: |s| ropes(s, |r| alter(&mut r.pairing, other_pairing)) },
+    Flip { field: "ropes.dims", change: |s| ropes(s, |r| alter(&mut r.dims, |dims| dims / 4 * 2)) },
+    Flip { field: "ropes.theta", change: |s| ropes(s, |r| alter(&mut r.theta, |theta| theta * 7.0)) },
     Flip { field: "ropes.scaling", change: |s| ropes(s, |r| set(&mut r.scaling, RopeScaling::None)) },
     Flip { field: "ropes.scaling", change: |s| ropes(s, |r| set(&mut r.scaling, RopeScaling::Linear { factor: 3.0 })) },
     Flip { field: "layers.rope", change: |s| attentions(s, |a| set(&mut a.rope, None)) },
     Flip { field: "layers.rope", change: swap_ropes },
-    Flip { field: "layers.scale", change: |s| attentions(s, |a| set(&mut a.scale, a.scale * 1.3)) },
+    Flip { field: "layers.scale", change: |s| attentions(s, |a| alter(&mut a.scale, |scale| scale * 1.3)) },
     Flip { field: "layers.softcap", change: |s| attentions(s, |a| toggle(&mut a.softcap, 0.5)) },
-    Flip { field: "layers.qk_norm", change: |s| attentions(s, |a| set(&mut a.qk_norm, !a.qk_norm)) },
+    Flip { field: "layers.qk_norm", change: |s| attentions(s, |a| alter(&mut a.qk_norm, |on| !on)) },
     Flip { field: "layers.head_dim", change: wider_heads },
-    Flip { field: "layers.post_mixer_norm", change: |s| set(&mut s.layers[0].post_mixer_norm, !s.layers[0].post_mixer_norm) },
-    Flip { field: "layers.post_ffn_norm", change: |s| set(&mut s.layers[0].post_ffn_norm, !s.layers[0].post_ffn_norm) },
+    Flip { field: "layers.post_mixer_norm", change: |s| alter(&mut s.layers[0].post_mixer_norm, |on| !on) },
+    Flip { field: "layers.post_ffn_norm", change: |s| alter(&mut s.layers[0].post_ffn_norm, |on| !on) },
     Flip { field: "layers.activation", change: |s| ffns(s, other_activation) },
-    Flip { field: "layers.n_used", change: |s| ffns(s, |f| matches!(f, Ffn::Moe { n_used, .. } if set(n_used, 1))) },
+    Flip { field: "layers.n_used", change: |s| ffns(s, one_expert) },
     Flip { field: "layers.route", change: |s| ffns(s, other_route) },
 ];
 
@@ -44,6 +44,15 @@ fn set<T: PartialEq>(field: &mut T, value: T) -> bool {
     let changed = *field != value;
     *field = value;
     changed
+}
+
+fn alter<T: PartialEq + Copy>(field: &mut T, change: fn(T) -> T) -> bool {
+    let value = change(*field);
+    set(field, value)
+}
+
+fn one_expert(ffn: &mut Ffn) -> bool {
+    if let Ffn::Moe { n_used, .. } = ffn { set(n_used, 1) } else { false }
 }
 
 fn toggle<T: PartialEq>(field: &mut Option<T>, value: T) -> bool {
