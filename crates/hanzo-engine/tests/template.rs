@@ -3,7 +3,11 @@
 //! Expected renders: `testdata/templates`, made by `tools/oracle/template_goldens.py`. The 70 templates themselves come
 //! with `tools/models/fetch_vocabs.py`.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail by panicking and say what they skip")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and say what they skip"
+)]
 
 use std::{
     path::Path,

@@ -4,7 +4,11 @@
 //! (`testdata/golden/tokenizer`, made by `tools/oracle/tokenizer_goldens.py`). The vocabularies themselves come with
 //! `tools/models/fetch_vocabs.py`, the models with `tools/models/fetch.py`; a test whose file is absent says SKIPPED.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail by panicking and say what they skip")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and say what they skip"
+)]
 
 use std::path::{Path, PathBuf};
 

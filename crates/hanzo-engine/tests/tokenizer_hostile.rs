@@ -1,6 +1,10 @@
 //! Vocabularies that contradict themselves, texts that try the limits, and what must hold for every text.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail by panicking and say what they skip")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and say what they skip"
+)]
 
 use hanzo_engine::text::{EncodeOptions, Tokenizer};
 use hanzo_ml::file::{Array, Metadata, Value};
