@@ -5,7 +5,10 @@
 //! function that enables the instructions. The order of additions in [`Simd::sum`] is the same on every level;
 //! levels differ in whether [`Simd::fma`] rounds once or twice.
 
-#![expect(unsafe_code, reason = "instructions that only some processors have")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "instructions that only some processors have")
+)]
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64 as x86;
