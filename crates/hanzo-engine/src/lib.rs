@@ -20,8 +20,8 @@ pub mod text;
 mod testing;
 
 pub use engine::{
-    CancelToken, DEFAULT_CONTEXT, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, PromptStats,
-    Request, Summary,
+    CancelToken, DEFAULT_CONTEXT, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model,
+    PromptStats, Request, Summary, check,
 };
 pub use error::{Error, Result};
 pub use model_file::ModelFile;

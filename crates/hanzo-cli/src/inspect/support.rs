@@ -9,7 +9,7 @@ pub(super) type Support = std::result::Result<String, String>;
 
 /// Asks about a GGUF file.
 pub(super) fn of_gguf(model: &ModelFile) -> Support {
-    in_words(model.spec())
+    in_words(hanzo_engine::check(model, None))
 }
 
 /// Asks about a folder with config.json.
@@ -29,7 +29,7 @@ pub(super) fn of_safetensors(path: &Path) -> Support {
 }
 
 fn ask(model: Result<ModelFile>) -> Support {
-    in_words(model.and_then(|model| model.spec()))
+    in_words(model.and_then(|model| hanzo_engine::check(&model, None)))
 }
 
 fn in_words(spec: Result<DecoderSpec>) -> Support {

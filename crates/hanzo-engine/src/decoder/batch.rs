@@ -73,9 +73,10 @@ impl Chunk {
     fn check(&self, hidden_size: usize, vocab_size: usize) -> Result<()> {
         let rows = self.rows(hidden_size);
         let fault = match &self.input {
-            Input::Tokens(ids) => {
-                ids.iter().find(|&&id| id as usize >= vocab_size).map(|id| format!("token {id} of {vocab_size}"))
-            }
+            Input::Tokens(ids) => ids
+                .iter()
+                .find(|&&id| id as usize >= vocab_size)
+                .map(|id| format!("token {id} of {vocab_size}")),
             Input::Embeddings(values) => (values.len() != rows * hidden_size)
                 .then(|| format!("{} values are not rows of {hidden_size}", values.len())),
         };
@@ -135,7 +136,8 @@ impl Plan {
                 return Err(Error::request("batch: one sequence has two chunks"));
             }
         }
-        let mut plan = Self { groups: cache.groups().iter().map(|_| GroupPlan::default()).collect(), ..Self::default() };
+        let mut plan =
+            Self { groups: cache.groups().iter().map(|_| GroupPlan::default()).collect(), ..Self::default() };
         for (seq, chunk) in (0..).zip(chunks) {
             let first = cache.len(chunk.sequence);
             cache.grow(chunk.sequence, chunk.rows(hidden_size))?;
@@ -148,7 +150,8 @@ impl Plan {
     fn add_rows(&mut self, seq: u32, first: usize, chunk: &Chunk, hidden_size: usize) -> Result<()> {
         let rows = chunk.rows(hidden_size);
         let start = self.n_rows;
-        let narrow = |i: usize| u32::try_from(i).map_err(|_| Error::request(format!("position {i} is too large")));
+        let narrow =
+            |i: usize| u32::try_from(i).map_err(|_| Error::request(format!("position {i} is too large")));
         match &chunk.input {
             Input::Tokens(ids) => self.ids.extend(ids),
             Input::Embeddings(values) => {

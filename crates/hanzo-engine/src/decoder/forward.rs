@@ -6,8 +6,8 @@
 use std::rc::Rc;
 
 use hanzo_ml::backend::{
-    Attention, AttentionPlan, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine, MoeMatMul,
-    RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
+    Attention, AttentionPlan, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
+    MoeMatMul, RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
 };
 
 use super::{
@@ -172,7 +172,13 @@ impl Shared {
         }
     }
 
-    fn norm(&self, step: &mut Step<'_>, x: &Buffer, weight: Option<&Buffer>, dim: usize) -> Result<Rc<Buffer>> {
+    fn norm(
+        &self,
+        step: &mut Step<'_>,
+        x: &Buffer,
+        weight: Option<&Buffer>,
+        dim: usize,
+    ) -> Result<Rc<Buffer>> {
         let out = step.floats(x.len())?;
         step.backend.rms_norm(&out, &RmsNorm { x, weight, dim, eps: self.norm_eps })?;
         Ok(out)
@@ -254,8 +260,10 @@ impl Shared {
     }
 
     fn moe(&self, step: &mut Step<'_>, spec: &Ffn, weights: &FfnWeights, x: &Buffer) -> Result<Rc<Buffer>> {
-        let (Ffn::Moe { width, activation, n_experts, n_used, route }, FfnWeights::Moe { router, gate, up, down }) =
-            (spec, weights)
+        let (
+            Ffn::Moe { width, activation, n_experts, n_used, route },
+            FfnWeights::Moe { router, gate, up, down },
+        ) = (spec, weights)
         else {
             return Err(Error::engine("a layer's weights are not of its kind"));
         };
@@ -274,7 +282,8 @@ impl Shared {
         let gate = product(step, x, gate)?; // [T, S, F]
         let up = product(step, x, up)?; // [T, S, F]
         let hidden = step.floats(n_rows * n_used * width)?; // [T, S, F]
-        step.backend.gated_activation(&hidden, &GatedActivation { gate: &gate, up: &up, activation: *activation })?;
+        step.backend
+            .gated_activation(&hidden, &GatedActivation { gate: &gate, up: &up, activation: *activation })?;
         let y = product(step, &hidden, down)?; // [T, S, D]
         let out = step.floats(n_rows * self.width)?;
         step.backend.moe_combine(&out, &MoeCombine { y: &y, weights: &mix, n_used })?;
@@ -290,7 +299,13 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    fn results(&self, step: &mut Step<'_>, plan: &Plan, residual: &Buffer, spec: &DecoderSpec) -> Result<Output> {
+    fn results(
+        &self,
+        step: &mut Step<'_>,
+        plan: &Plan,
+        residual: &Buffer,
+        spec: &DecoderSpec,
+    ) -> Result<Output> {
         let mut results = Output::default();
         if !plan.hidden_rows.is_empty() {
             let hidden = self.normed_rows(step, residual, &plan.hidden_rows)?;

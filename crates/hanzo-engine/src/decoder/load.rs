@@ -1,19 +1,16 @@
 //! From the tensors of a file to the weights of a decoder on a device.
-//!
-//! Every tensor of the file is consumed or known to be derived; anything else is an error that names it.
-
-use std::collections::HashSet;
 
 use hanzo_ml::{
     Bytes, DType, QTensor,
     backend::{Backend, Buffer, Weight},
 };
 
+use super::layout::{Found, Layout};
 use crate::{
-    Result,
-    family::{Family, Flavour, Slot},
+    Error, Result,
+    family::{Flavour, Slot},
     model_file::ModelFile,
-    spec::{DecoderSpec, Ffn, LayerSpec},
+    spec::{DecoderSpec, Ffn},
 };
 
 /// The weights of a decoder.
@@ -58,175 +55,105 @@ pub(super) struct Linear {
 }
 
 /// Loads every tensor that the spec asks for.
-pub(super) fn load(file: &ModelFile, spec: &DecoderSpec, backend: &mut dyn Backend) -> Result<DecoderWeights> {
-    let mut loader = Loader { file, family: file.family()?, backend, used: HashSet::new() };
-    let (vocab, width) = (spec.vocab_size, spec.hidden_size);
-    let embedding = loader.matrix(Slot::TokenEmbedding, 0, vocab, width)?;
-    let output = match loader.opt_matrix(Slot::Output, 0, vocab, width)? {
-        Some(output) => output,
+pub(super) fn load(
+    file: &ModelFile,
+    spec: &DecoderSpec,
+    backend: &mut dyn Backend,
+) -> Result<DecoderWeights> {
+    let mut loader = Loader { layout: Layout::new(file, spec)?, file, backend };
+    let embedding = loader.matrix(Slot::TokenEmbedding, 0)?;
+    let output = match loader.layout.get(Slot::Output, 0) {
+        Some(_) => loader.matrix(Slot::Output, 0)?,
         None => embedding.clone(),
     };
-    let output_norm = loader.vector(Slot::OutputNorm, 0, width)?;
-    let layers = spec.layers.iter().enumerate().map(|(l, layer)| loader.layer(l, layer, width));
+    let output_norm = loader.vector(Slot::OutputNorm, 0)?;
+    let layers = spec.layers.iter().enumerate().map(|(l, layer)| loader.layer(l, &layer.ffn));
     let layers = layers.collect::<Result<_>>()?;
-    loader.finish()?;
     Ok(DecoderWeights { embedding, output_norm, output, layers })
 }
 
 struct Loader<'a> {
+    layout: Layout,
     file: &'a ModelFile,
-    family: &'static Family,
     backend: &'a mut dyn Backend,
-    used: HashSet<String>,
 }
 
 impl Loader<'_> {
-    fn layer(&mut self, l: usize, layer: &LayerSpec, width: usize) -> Result<LayerWeights> {
+    fn layer(&mut self, l: usize, ffn: &Ffn) -> Result<LayerWeights> {
         Ok(LayerWeights {
-            mixer_norm: self.vector(Slot::MixerNorm, l, width)?,
-            attention: self.attention(l, layer, width)?,
-            post_mixer_norm: self.vector_if(layer.post_mixer_norm, Slot::PostMixerNorm, l, width)?,
-            ffn_norm: self.vector(Slot::FfnNorm, l, width)?,
-            ffn: self.ffn(l, &layer.ffn, width)?,
-            post_ffn_norm: self.vector_if(layer.post_ffn_norm, Slot::PostFfnNorm, l, width)?,
+            mixer_norm: self.vector(Slot::MixerNorm, l)?,
+            attention: AttentionWeights {
+                query: self.linear(Slot::Query, Slot::QueryBias, l)?,
+                key: self.linear(Slot::Key, Slot::KeyBias, l)?,
+                value: self.linear(Slot::Value, Slot::ValueBias, l)?,
+                out: self.linear(Slot::AttentionOut, Slot::AttentionOutBias, l)?,
+                query_norm: self.opt_vector(Slot::QueryNorm, l)?,
+                key_norm: self.opt_vector(Slot::KeyNorm, l)?,
+            },
+            post_mixer_norm: self.opt_vector(Slot::PostMixerNorm, l)?,
+            ffn_norm: self.vector(Slot::FfnNorm, l)?,
+            ffn: self.ffn(l, ffn)?,
+            post_ffn_norm: self.opt_vector(Slot::PostFfnNorm, l)?,
         })
     }
 
-    fn attention(&mut self, l: usize, layer: &LayerSpec, width: usize) -> Result<AttentionWeights> {
-        let a = layer.attention();
-        let (q, kv) = (a.n_heads * a.head_dim, a.n_kv_heads * a.head_dim);
-        Ok(AttentionWeights {
-            query: self.linear((Slot::Query, Slot::QueryBias), l, q, width)?,
-            key: self.linear((Slot::Key, Slot::KeyBias), l, kv, width)?,
-            value: self.linear((Slot::Value, Slot::ValueBias), l, kv, width)?,
-            out: self.linear((Slot::AttentionOut, Slot::AttentionOutBias), l, width, q)?,
-            query_norm: self.vector_if(a.qk_norm, Slot::QueryNorm, l, a.head_dim)?,
-            key_norm: self.vector_if(a.qk_norm, Slot::KeyNorm, l, a.head_dim)?,
-        })
-    }
-
-    fn ffn(&mut self, l: usize, ffn: &Ffn, hidden: usize) -> Result<FfnWeights> {
-        match *ffn {
-            Ffn::Dense { width, .. } => Ok(FfnWeights::Dense {
-                gate: self.linear((Slot::Gate, Slot::GateBias), l, width, hidden)?,
-                up: self.linear((Slot::Up, Slot::UpBias), l, width, hidden)?,
-                down: self.linear((Slot::Down, Slot::DownBias), l, hidden, width)?,
+    fn ffn(&mut self, l: usize, ffn: &Ffn) -> Result<FfnWeights> {
+        match ffn {
+            Ffn::Dense { .. } => Ok(FfnWeights::Dense {
+                gate: self.linear(Slot::Gate, Slot::GateBias, l)?,
+                up: self.linear(Slot::Up, Slot::UpBias, l)?,
+                down: self.linear(Slot::Down, Slot::DownBias, l)?,
             }),
-            Ffn::Moe { width, n_experts, .. } => Ok(FfnWeights::Moe {
-                router: self.matrix(Slot::Router, l, n_experts, hidden)?,
-                gate: self.experts(Slot::ExpertGate, l, [n_experts, width, hidden])?,
-                up: self.experts(Slot::ExpertUp, l, [n_experts, width, hidden])?,
-                down: self.experts(Slot::ExpertDown, l, [n_experts, hidden, width])?,
+            Ffn::Moe { .. } => Ok(FfnWeights::Moe {
+                router: self.matrix(Slot::Router, l)?,
+                gate: self.matrix(Slot::ExpertGate, l)?,
+                up: self.matrix(Slot::ExpertUp, l)?,
+                down: self.matrix(Slot::ExpertDown, l)?,
             }),
         }
     }
 
-    fn linear(&mut self, (weight, bias): (Slot, Slot), l: usize, n: usize, k: usize) -> Result<Linear> {
-        Ok(Linear { weight: self.matrix(weight, l, n, k)?, bias: self.opt_vector(bias, l, n)? })
+    fn linear(&mut self, weight: Slot, bias: Slot, l: usize) -> Result<Linear> {
+        Ok(Linear { weight: self.matrix(weight, l)?, bias: self.opt_vector(bias, l)? })
     }
 
-    fn matrix(&mut self, slot: Slot, l: usize, n: usize, k: usize) -> Result<Weight> {
-        self.opt_matrix(slot, l, n, k)?.ok_or_else(|| self.missing(slot, l))
-    }
-
-    fn opt_matrix(&mut self, slot: Slot, l: usize, n: usize, k: usize) -> Result<Option<Weight>> {
-        let Some(tensor) = self.tensor(slot, l, 1)? else { return Ok(None) };
-        self.expect_shape(&tensor, &[n, k])?;
-        Ok(Some(self.backend.load(&tensor)?))
-    }
-
-    fn experts(&mut self, slot: Slot, l: usize, shape: [usize; 3]) -> Result<Weight> {
-        let tensor = self.tensor(slot, l, shape[0])?.ok_or_else(|| self.missing(slot, l))?;
-        self.expect_shape(&tensor, &shape)?;
+    fn matrix(&mut self, slot: Slot, l: usize) -> Result<Weight> {
+        let tensor = self.tensor(slot, l)?.ok_or_else(|| absent(slot, l))?;
         Ok(self.backend.load(&tensor)?)
     }
 
-    fn vector(&mut self, slot: Slot, l: usize, len: usize) -> Result<Buffer> {
-        self.opt_vector(slot, l, len)?.ok_or_else(|| self.missing(slot, l))
+    fn vector(&mut self, slot: Slot, l: usize) -> Result<Buffer> {
+        self.opt_vector(slot, l)?.ok_or_else(|| absent(slot, l))
     }
 
-    fn vector_if(&mut self, wanted: bool, slot: Slot, l: usize, len: usize) -> Result<Option<Buffer>> {
-        if wanted { self.vector(slot, l, len).map(Some) } else { Ok(None) }
-    }
-
-    fn opt_vector(&mut self, slot: Slot, l: usize, len: usize) -> Result<Option<Buffer>> {
-        let Some(tensor) = self.tensor(slot, l, 1)? else { return Ok(None) };
-        self.expect_shape(&tensor, &[len])?;
+    fn opt_vector(&mut self, slot: Slot, l: usize) -> Result<Option<Buffer>> {
+        let Some(tensor) = self.tensor(slot, l)? else { return Ok(None) };
         let mut values = tensor.to_f32();
         if slot.is_norm() && self.file.flavour() == Flavour::Config {
-            values.iter_mut().for_each(|v| *v += self.family.norm_offset);
+            let offset = self.file.family()?.norm_offset;
+            values.iter_mut().for_each(|v| *v += offset);
         }
-        let buffer = self.backend.alloc(DType::F32, len)?;
+        let buffer = self.backend.alloc(DType::F32, values.len())?;
         self.backend.upload_f32(&buffer, &values)?;
         Ok(Some(buffer))
     }
 
-    /// The tensor of a slot, experts stacked if the file has them apart.
-    fn tensor(&mut self, slot: Slot, l: usize, n_experts: usize) -> Result<Option<QTensor>> {
-        let family = self.family;
-        for pattern in family.names(self.file.flavour(), slot).filter(|name| !name.is_empty()) {
-            let pattern = pattern.replace("{l}", &l.to_string());
-            let first = pattern.replace("{e}", "0");
-            if self.file.tensors().info(&first).is_none() {
-                continue;
-            }
-            if first == pattern {
-                return self.take(&pattern).map(Some);
-            }
-            return self.stack(&pattern, n_experts).map(Some);
-        }
-        Ok(None)
-    }
-
-    fn take(&mut self, name: &str) -> Result<QTensor> {
-        let tensor = self.file.tensors().tensor(name)?;
-        self.used.insert(name.to_owned());
-        Ok(tensor)
-    }
-
-    fn stack(&mut self, pattern: &str, n_experts: usize) -> Result<QTensor> {
-        let first = self.take(&pattern.replace("{e}", "0"))?;
-        let mut bytes = Vec::with_capacity(first.bytes().len().saturating_mul(n_experts));
-        bytes.extend_from_slice(first.bytes());
-        for e in 1..n_experts {
-            let tensor = self.take(&pattern.replace("{e}", &e.to_string()))?;
-            if tensor.shape() != first.shape() || tensor.format() != first.format() {
-                let what = "differs from expert 0 in shape or type";
-                return Err(hanzo_ml::Error::tensor(tensor.name(), what).into());
-            }
-            bytes.extend_from_slice(tensor.bytes());
-        }
-        let shape = [&[n_experts], first.shape()].concat();
-        Ok(QTensor::new(pattern, first.format(), shape, Bytes::owned(bytes))?)
-    }
-
-    fn expect_shape(&self, tensor: &QTensor, shape: &[usize]) -> Result<()> {
-        if tensor.shape() == shape {
-            return Ok(());
-        }
-        let what = format!("tensor {} has shape {:?}, but the metadata ask for {shape:?}", tensor.name(), tensor.shape());
-        Err(self.file.error(what))
-    }
-
-    fn missing(&self, slot: Slot, l: usize) -> crate::Error {
-        let name = self.family.names(self.file.flavour(), slot).next().unwrap_or_default();
-        self.file.error(format!("tensor {} is missing", name.replace("{l}", &l.to_string()).replace("{e}", "0")))
-    }
-
-    /// Fails on a tensor that nothing asked for: the model computes something that the spec does not say.
-    fn finish(&self) -> Result<()> {
+    fn tensor(&self, slot: Slot, l: usize) -> Result<Option<QTensor>> {
+        let Some(Found { names, shape }) = self.layout.get(slot, l) else { return Ok(None) };
         let tensors = self.file.tensors();
-        // The rotation's constants: read with the metadata in GGUF, derived from them elsewhere.
-        let derived = |name: &str| {
-            self.family.names(Flavour::Gguf, Slot::RopeDivisors).any(|n| n == name)
-                || name.ends_with(".rotary_emb.inv_freq")
-        };
-        let left: Vec<&str> = tensors.names().filter(|name| !self.used.contains(*name) && !derived(name)).collect();
-        if left.is_empty() {
-            return Ok(());
+        if let [name] = names.as_slice()
+            && tensors.info(name).is_some_and(|info| info.shape == *shape)
+        {
+            return Ok(Some(tensors.tensor(name)?));
         }
-        let (shown, more) = (left.iter().take(8).copied().collect::<Vec<_>>().join(", "), left.len() > 8);
-        let more = if more { " …" } else { "" };
-        Err(self.file.error(format!("{} tensors are not supported: {shown}{more}", left.len())))
+        let parts = names.iter().map(|name| tensors.tensor(name)).collect::<hanzo_ml::Result<Vec<_>>>()?;
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.bytes()).copied().collect();
+        let format = parts.first().ok_or_else(|| absent(slot, l))?.format();
+        Ok(Some(QTensor::new(&names[0], format, shape.clone(), Bytes::owned(bytes))?))
     }
+}
+
+/// A tensor that the layout promised.
+fn absent(slot: Slot, l: usize) -> Error {
+    Error::engine(format!("layer {l} has no {slot:?}"))
 }

@@ -2,6 +2,7 @@
 
 mod batch;
 mod forward;
+mod layout;
 mod load;
 mod step;
 
@@ -86,7 +87,8 @@ impl Decoder {
         let cache = Cache::new(&spec, options.context, options.n_sequences, options.max_rows);
         let kv = alloc_kv(&spec, &cache, options, &mut *backend)?;
         let ropes = spec.ropes.iter().map(|rope| {
-            let table = rope.table(options.context).map_err(|what| Error::model(file.path().display(), what))?;
+            let table =
+                rope.table(options.context).map_err(|what| Error::model(file.path().display(), what))?;
             let inv_freq = backend.alloc(DType::F32, table.inv_freq.len())?;
             backend.upload_f32(&inv_freq, &table.inv_freq)?;
             let axis = backend.alloc(DType::U32, table.axis.len())?;
@@ -126,6 +128,16 @@ impl Decoder {
     pub fn end(&mut self, sequence: SequenceId) {
         self.cache.end(sequence);
     }
+}
+
+/// Checks that a model's metadata and tensors are supported, without reading a weight.
+///
+/// # Errors
+/// As [`Decoder::load`], but for memory.
+pub fn check(file: &ModelFile) -> Result<DecoderSpec> {
+    let spec = file.spec()?;
+    layout::Layout::new(file, &spec)?;
+    Ok(spec)
 }
 
 /// Bytes of the key/value cache that [`Decoder::load`] would reserve.

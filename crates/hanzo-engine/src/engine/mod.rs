@@ -7,7 +7,7 @@ mod model;
 mod scheduler;
 mod worker;
 
-pub use model::{DEFAULT_CONTEXT, LoadOptions, MemoryPlan, Model};
+pub use model::{DEFAULT_CONTEXT, LoadOptions, MemoryPlan, Model, check};
 
 use std::{
     sync::{
@@ -182,7 +182,9 @@ impl Engine {
         }
         if n >= self.context {
             let context = self.context;
-            return Err(Error::request(format!("the prompt's {n} tokens leave no room in the context of {context}")));
+            return Err(Error::request(format!(
+                "the prompt's {n} tokens leave no room in the context of {context}"
+            )));
         }
         let (sender, events) = mpsc::channel();
         let cancel = CancelToken::default();

@@ -10,7 +10,8 @@ use hanzo_ml::{
 
 use crate::{
     Error, ModelFile, Result,
-    decoder::{Decoder, DecoderOptions, cache_bytes},
+    decoder::{self, Decoder, DecoderOptions, cache_bytes},
+    spec::DecoderSpec,
     text::{ChatTemplate, Tokenizer},
 };
 
@@ -92,24 +93,8 @@ impl Model {
     /// If the model, its vocabulary or its template is not supported.
     pub fn load(file: &ModelFile, options: &LoadOptions) -> Result<Self> {
         let plan = MemoryPlan::new(file, options)?;
-        let (tokenizer, template) = match file.gguf() {
-            Some(gguf) => (
-                Tokenizer::from_gguf(gguf.metadata(), options.pre_tokenizer.as_deref())?,
-                ChatTemplate::from_gguf(gguf.metadata())?,
-            ),
-            None => {
-                let folder = file.path().parent().unwrap_or(Path::new("."));
-                let config = folder.join("tokenizer_config.json");
-                let config = config.exists().then_some(config);
-                let json = folder.join("tokenizer.json");
-                (Tokenizer::from_json(&json, config.as_deref())?, ChatTemplate::from_folder(folder)?)
-            }
-        };
-        let spec = file.spec()?;
-        if tokenizer.vocab_size() > spec.vocab_size {
-            let (tokens, rows) = (tokenizer.vocab_size(), spec.vocab_size);
-            return Err(Error::model(file.path().display(), format!("{tokens} tokens for {rows} embedding rows")));
-        }
+        let spec = decoder::check(file)?;
+        let (tokenizer, template) = text(file, &spec, options.pre_tokenizer.as_deref())?;
         let backend: Box<dyn Backend> = Box::new(Cpu::new(CpuOptions { threads: options.threads })?);
         let decoder = decoder_options(spec.context_length, options)?;
         let decoder = Decoder::load_with(file, spec, backend, decoder)?;
@@ -137,10 +122,49 @@ impl Model {
     }
 }
 
+/// Checks that a model can be loaded, without reading a weight: metadata, tensors, vocabulary and template.
+///
+/// # Errors
+/// As [`Model::load`], but for memory.
+pub fn check(file: &ModelFile, pre_tokenizer: Option<&str>) -> Result<DecoderSpec> {
+    let spec = decoder::check(file)?;
+    text(file, &spec, pre_tokenizer)?;
+    Ok(spec)
+}
+
+/// The vocabulary and the chat template.
+fn text(
+    file: &ModelFile,
+    spec: &DecoderSpec,
+    pre: Option<&str>,
+) -> Result<(Tokenizer, Option<ChatTemplate>)> {
+    let (tokenizer, template) = match file.gguf() {
+        Some(gguf) => {
+            (Tokenizer::from_gguf(gguf.metadata(), pre)?, ChatTemplate::from_gguf(gguf.metadata())?)
+        }
+        None => {
+            let folder = file.path().parent().unwrap_or(Path::new("."));
+            let config = Some(folder.join("tokenizer_config.json")).filter(|path| path.exists());
+            let json = folder.join("tokenizer.json");
+            (Tokenizer::from_json(&json, config.as_deref())?, ChatTemplate::from_folder(folder)?)
+        }
+    };
+    if tokenizer.vocab_size() > spec.vocab_size {
+        let (tokens, rows) = (tokenizer.vocab_size(), spec.vocab_size);
+        return Err(Error::model(
+            file.path().display(),
+            format!("{tokens} tokens for {rows} embedding rows"),
+        ));
+    }
+    Ok((tokenizer, template))
+}
+
 fn decoder_options(trained: usize, options: &LoadOptions) -> Result<DecoderOptions> {
     let context = options.context.unwrap_or(trained.min(DEFAULT_CONTEXT));
     if context == 0 || context > trained {
-        return Err(Error::request(format!("context {context} is not within 1 and the {trained} of training")));
+        return Err(Error::request(format!(
+            "context {context} is not within 1 and the {trained} of training"
+        )));
     }
     Ok(DecoderOptions {
         context,
