@@ -1,4 +1,4 @@
-//! Operands of each operation, with the checks that they fit together.
+//! Operands of each operation, as plain data; `check` says whether they fit together.
 
 use super::{Buffer, Weight};
 

@@ -71,8 +71,8 @@ pub struct Weight {
 
 /// What a device can do. See the module's documentation for the rules of operands.
 ///
-/// Every operation returns [`crate::Error`] when operands do not fit together (checked by the argument structs
-/// before any work) and never panics on their values.
+/// Every operation returns [`crate::Error`] when operands do not fit together (checked before any work, the same for
+/// every backend) and never panics on their values.
 pub trait Backend: Send {
     /// Name for people: `cpu (2 threads, avx2)`.
     fn name(&self) -> String;
@@ -116,8 +116,13 @@ pub trait Backend: Send {
     /// Root-mean-square norm of each row: `out = x / sqrt(mean(x²) + eps) · weight`; out `[R, dim]`.
     fn rms_norm(&mut self, out: &Buffer, args: &RmsNorm<'_>) -> Result<()>;
 
-    /// Fused residual and norm. Definition: `add(acc, args.x)`, then `rms_norm(out, acc)`.
-    fn add_rms_norm(&mut self, out: &Buffer, acc: &Buffer, args: &RmsNorm<'_>) -> Result<()>;
+    /// Fused residual and norm: `acc += args.x`, then the norm of `acc`. This body is its definition; a backend that
+    /// has a faster form gives the same bits.
+    fn add_rms_norm(&mut self, out: &Buffer, acc: &Buffer, args: &RmsNorm<'_>) -> Result<()> {
+        args.check_add(out, acc)?;
+        self.add(acc, args.x)?;
+        self.rms_norm(out, &RmsNorm { x: acc, ..*args })
+    }
 
     /// The rotations of a step, computed once for all layers that share them; out `[T, pairs, 2]` f32 holds
     /// `(cos, sin) · magnitude` of `positions[t, axis[p]] · inv_freq[p]`, the angle taken in f64.

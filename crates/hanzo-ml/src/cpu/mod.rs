@@ -163,12 +163,6 @@ impl Backend for Cpu {
         self.write_f32(out, |cpu, y| cpu.rms_norm_to(out, y, args))
     }
 
-    fn add_rms_norm(&mut self, out: &Buffer, acc: &Buffer, args: &RmsNorm<'_>) -> Result<()> {
-        args.check_add(out, acc)?;
-        self.add(acc, args.x)?;
-        self.rms_norm(out, &RmsNorm { x: acc, ..*args })
-    }
-
     fn rope_angles(&mut self, out: &Buffer, args: &RopeAngles<'_>) -> Result<()> {
         self.write_f32(out, |cpu, y| cpu.rope_angles_to(out, y, args))
     }

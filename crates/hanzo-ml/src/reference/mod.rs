@@ -145,12 +145,6 @@ impl Backend for Reference {
         self.memory.write(out, y)
     }
 
-    fn add_rms_norm(&mut self, out: &Buffer, acc: &Buffer, args: &RmsNorm<'_>) -> Result<()> {
-        args.check_add(out, acc)?;
-        self.add(acc, args.x)?;
-        self.rms_norm(out, &RmsNorm { x: acc, ..*args })
-    }
-
     fn rope_angles(&mut self, out: &Buffer, args: &RopeAngles<'_>) -> Result<()> {
         let dims = args.check(out)?;
         let (positions, axis) = (self.memory.ids(args.positions)?, self.memory.ids(args.axis)?);

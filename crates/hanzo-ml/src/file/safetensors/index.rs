@@ -60,11 +60,11 @@ fn check(
     names: &BTreeSet<&str>,
     shards: &[(Bytes, header::Header)],
 ) -> Result<()> {
-    let mut n_found = 0;
+    let mut found: BTreeSet<&str> = BTreeSet::new();
     for (shard, (_, header)) in names.iter().zip(shards) {
         let supported = header.tensors.iter().map(|t| &t.name);
         for tensor in supported.chain(header.unsupported.iter().map(|t| &t.name)) {
-            n_found += 1;
+            found.insert(tensor);
             match weight_map.get(tensor) {
                 Some(listed) if listed == shard => {}
                 Some(listed) => {
@@ -77,18 +77,14 @@ fn check(
             }
         }
     }
-    if n_found == weight_map.len() {
-        return Ok(());
+    // What was found lies where it is listed, so a listed tensor that was not found is nowhere.
+    match weight_map.iter().find(|(tensor, _)| !found.contains(tensor.as_str())) {
+        None => Ok(()),
+        Some((tensor, shard)) => {
+            let what = format!("tensor {tensor:?} is listed in {shard:?} but is not there");
+            Err(Error::file(path, what))
+        }
     }
-    // All found tensors are listed where they are and names are unique in a shard, so a listed one was not found.
-    let lost = weight_map.iter().find(|(tensor, shard)| {
-        let header = names.iter().zip(shards).find(|(name, _)| *name == shard).map(|(_, (_, header))| header);
-        !header.is_some_and(|h| {
-            h.tensors.iter().any(|t| t.name == **tensor) || h.unsupported.iter().any(|t| t.name == **tensor)
-        })
-    });
-    let (tensor, shard) = lost.map_or(("", ""), |(t, s)| (t, s));
-    Err(Error::file(path, format!("tensor {tensor:?} is listed in {shard:?} but is not there")))
 }
 
 /// The `weight_map`.
