@@ -51,7 +51,9 @@ fn a_gguf_file_and_a_folder_tell_the_same_facts() {
     let folder = inspect_json(&testdata("tiny/llama"));
     for facts in [&gguf, &folder] {
         assert_eq!(facts["architecture"], config["model_type"]);
-        assert_eq!(facts["supported"], true, "{}", facts["reason"]);
+        // These files have no vocabulary, so no text can be run through them.
+        assert_eq!(facts["supported"], false);
+        assert!(facts["reason"].as_str().unwrap().contains("tokenizer"), "{}", facts["reason"]);
         assert_eq!(facts["parameters"].as_u64(), Some(n_params(facts)));
         let bytes: u64 =
             facts["tensors"].as_array().unwrap().iter().map(|t| t["bytes"].as_u64().unwrap()).sum();
@@ -77,7 +79,7 @@ fn n_params(facts: &Json) -> u64 {
 
 #[test]
 fn the_text_names_metadata_tensors_and_totals() {
-    let output = inspect(&testdata("tiny/llama/model.gguf"));
+    let output = inspect(&testdata("tiny/with-vocab.gguf"));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
     for wanted in
@@ -97,9 +99,9 @@ fn a_lone_safetensors_file_is_read_and_says_what_is_missing() {
     assert_eq!(facts["container"], "safetensors");
     assert_eq!(facts["supported"], false);
     assert!(facts["reason"].as_str().unwrap().contains("config.json"));
-    // With the config beside it, the same file is a model.
+    // With the config beside it, only the vocabulary is missing.
     fs::copy(testdata("tiny/llama/config.json"), folder.path().join("config.json")).unwrap();
-    assert_eq!(inspect_json(&file)["supported"], true);
+    assert!(inspect_json(&file)["reason"].as_str().unwrap().contains("tokenizer.json"));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Every field of the spec matters: a changed one moves the logits of the tiny models by more than 100 times the
 //! tolerance, or does not fit the file's tensors.
 
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
 mod common;
 
 use common::{TOLERANCE, cases, cpu, max_difference, options, whole};
@@ -26,7 +28,10 @@ const FLIPS: &[Flip] = &[
     Flip { field: "ropes.dims", change: |s| ropes(s, |r| alter(&mut r.dims, |dims| dims / 4 * 2)) },
     Flip { field: "ropes.theta", change: |s| ropes(s, |r| alter(&mut r.theta, |theta| theta * 7.0)) },
     Flip { field: "ropes.scaling", change: |s| ropes(s, |r| set(&mut r.scaling, RopeScaling::None)) },
-    Flip { field: "ropes.scaling", change: |s| ropes(s, |r| set(&mut r.scaling, RopeScaling::Linear { factor: 3.0 })) },
+    Flip {
+        field: "ropes.scaling",
+        change: |s| ropes(s, |r| set(&mut r.scaling, RopeScaling::Linear { factor: 3.0 })),
+    },
     Flip { field: "layers.rope", change: |s| attentions(s, |a| set(&mut a.rope, None)) },
     Flip { field: "layers.rope", change: swap_ropes },
     Flip { field: "layers.scale", change: |s| attentions(s, |a| alter(&mut a.scale, |scale| scale * 1.3)) },
@@ -127,7 +132,8 @@ fn every_field_of_the_spec_matters() {
             (format!("layers[{l}].window"), spec)
         });
         for (field, spec) in FLIPS.iter().filter_map(changed).chain(windows) {
-            let Ok(mut decoder) = Decoder::load_with(&file, spec, cpu(1), options(prompt.tokens.len())) else {
+            let Ok(mut decoder) = Decoder::load_with(&file, spec, cpu(1), options(prompt.tokens.len()))
+            else {
                 n_unfit += 1;
                 continue;
             };

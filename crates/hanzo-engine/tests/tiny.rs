@@ -1,6 +1,8 @@
 //! Every family and variant against `transformers` on tiny random models (`testdata/tiny`, made by
 //! `tools/oracle/tiny_text.py`), from config.json in both spellings and from GGUF, on both backends.
 
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
 mod common;
 
 use common::{TOLERANCE, cases, cpu, decoder, max_difference, reference, whole};
@@ -22,7 +24,8 @@ fn logits_equal_transformers() {
                     let error = max_difference(&ours, &case.logits(prompt)) / case.max_abs_logit;
                     n_logits += ours.len();
                     if error > TOLERANCE {
-                        failures.push(format!("{name} on {device}, {} tokens: {error:.2e}", prompt.tokens.len()));
+                        failures
+                            .push(format!("{name} on {device}, {} tokens: {error:.2e}", prompt.tokens.len()));
                     }
                 }
             }

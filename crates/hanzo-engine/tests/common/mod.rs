@@ -132,6 +132,7 @@ pub fn decoder(file: &ModelFile, spec: DecoderSpec, backend: Box<dyn Backend>, c
 
 pub fn max_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    let difference = |(x, y): (&f32, &f32)| if x.is_nan() || y.is_nan() { f32::INFINITY } else { (x - y).abs() };
+    let difference =
+        |(x, y): (&f32, &f32)| if x.is_nan() || y.is_nan() { f32::INFINITY } else { (x - y).abs() };
     a.iter().zip(b).map(difference).fold(0.0, f32::max)
 }
