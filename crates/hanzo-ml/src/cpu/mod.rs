@@ -65,6 +65,16 @@ impl Cpu {
         Ok(Self { memory: Memory::default(), weights: Weights::default(), parallel, level })
     }
 
+    /// The instructions in use: `avx2`, or `portable` for those that every processor of the target has.
+    pub fn instructions(&self) -> &'static str {
+        self.level.name()
+    }
+
+    /// Number of threads, the caller's included.
+    pub fn n_threads(&self) -> usize {
+        self.parallel.n_threads()
+    }
+
     /// Lets `f` write a buffer that is taken out of the memory meanwhile.
     fn write(&mut self, out: &Buffer, f: impl FnOnce(&Self, &mut Cells) -> Result<()>) -> Result<()> {
         let mut cells = self.memory.take(out)?;
