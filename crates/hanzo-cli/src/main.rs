@@ -4,12 +4,20 @@
 //! error. A reader that closes the pipe early has what it wanted: that is no error.
 
 mod cli;
+mod completions;
+mod devices;
+mod doctor;
 mod environment;
 mod error;
 mod fetch;
+mod input;
 mod inspect;
+mod machine;
+mod models;
 mod output;
 mod run;
+mod template;
+mod tokenize;
 
 use std::{
     io::{self, Write},
@@ -53,7 +61,18 @@ fn abort_by_interrupt() {
 fn execute(command: Command, environment: &Environment) -> Result<()> {
     match command {
         Command::Run(args) => run::run(&args, environment),
+        Command::Pull(args) => models::pull(&args, environment),
+        Command::List(args) => models::list(&args, environment),
+        Command::Show(args) => models::show(&args, environment),
+        Command::Rm(args) => models::remove(&args, environment),
+        Command::Cp(args) => models::copy(&args, environment),
         Command::Inspect(args) => inspect::run(&args, environment),
+        Command::Tokenize(args) => tokenize::tokenize(&args, environment),
+        Command::Detokenize(args) => tokenize::detokenize(&args, environment),
+        Command::Template(args) => template::run(&args, environment),
+        Command::Devices(args) => devices::run(&args, environment),
+        Command::Doctor(args) => doctor::run(&args, environment),
+        Command::Completions(args) => completions::run(&args),
     }
 }
 

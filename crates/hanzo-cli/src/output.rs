@@ -39,6 +39,41 @@ pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
     short
 }
 
+/// Rows in aligned columns, two spaces apart, the last one ragged. Escape codes are not counted.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let n_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| width_of(cell)).max();
+    let widths: Vec<usize> = (0..n_columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, wanted) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.push_str(&" ".repeat(wanted - width_of(cell) + 2));
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// Characters that take a place on the terminal, our own styles left out.
+fn width_of(text: &str) -> usize {
+    let mut in_code = false;
+    let seen = text.chars().filter(|&c| match (in_code, c) {
+        (false, '\x1b') => {
+            in_code = true;
+            false
+        }
+        (true, c) => {
+            in_code = c != 'm';
+            false
+        }
+        (false, _) => true,
+    });
+    seen.count()
+}
+
 /// Writes the answer.
 ///
 /// # Errors
@@ -68,6 +103,14 @@ mod tests {
     fn long_text_is_cut_between_characters() {
         assert_eq!(shortened("ééé", 2), "éé…");
         assert_eq!(shortened("éé", 2), "éé");
+    }
+
+    #[test]
+    fn columns_are_aligned_whatever_their_style() {
+        let row = |cells: &[&str]| cells.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let styled = styled("b", Style::Good, true);
+        let text = columns(&[row(&["é", "1"]), row(&[&styled, "2"]), row(&["long", "", "x"]), row(&["end", ""])]);
+        assert_eq!(text, format!("é     1\n{styled}     2\nlong     x\nend\n"));
     }
 
     #[test]

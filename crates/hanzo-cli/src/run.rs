@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The model where nobody names one.
-const DEFAULT_MODEL: &str = "smollm2:135m";
+pub(crate) const DEFAULT_MODEL: &str = "smollm2:135m";
 /// The most that is read from standard input.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 

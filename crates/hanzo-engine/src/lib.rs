@@ -21,7 +21,7 @@ mod testing;
 
 pub use engine::{
     CancelToken, DEFAULT_CONTEXT, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model,
-    PromptStats, Request, Summary, check,
+    PromptStats, Request, Summary, check, load_template, load_tokenizer,
 };
 pub use error::{Error, Result};
 pub use model_file::ModelFile;

@@ -151,10 +151,22 @@ impl Cache {
         Ok((file.map_err(|e| Error::io(&path, e))?, path))
     }
 
+    /// Writes a small file and removes it; bytes free on the disk.
+    pub fn probe(&self) -> Result<u64> {
+        let path = self.root.join("tmp").join(format!("probe-{}.file", std::process::id()));
+        make_parent(&path)?;
+        fs::write(&path, b"probe").and_then(|()| fs::remove_file(&path)).map_err(|e| Error::io(&path, e))?;
+        self.free_bytes()
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        fs4::available_space(&self.root).map_err(|e| Error::io(&self.root, e))
+    }
+
     /// An error where the disk cannot take `bytes` more.
     pub fn check_space(&self, bytes: u64) -> Result<()> {
         fs::create_dir_all(&self.root).map_err(|e| Error::io(&self.root, e))?;
-        let have = fs4::available_space(&self.root).map_err(|e| Error::io(&self.root, e))?;
+        let have = self.free_bytes()?;
         let need = bytes.saturating_add(SPARE_BYTES);
         if need > have { Err(Error::space(&self.root, need, have)) } else { Ok(()) }
     }

@@ -15,6 +15,7 @@ use crate::{
     fetch, hf_cache,
     manifest::{FILES_MAX, Manifest},
     name::{self, HubId, Name},
+    pip::Pip,
 };
 
 /// Resolves names and fetches models into one cache.
@@ -254,6 +255,22 @@ impl Hub {
             }
         }
         Ok(())
+    }
+
+    /// Writes to the cache directory, making it if need be; bytes free on its disk.
+    pub fn probe_cache(&self) -> Result<u64> {
+        self.cache.probe()
+    }
+
+    /// The Python command that package downloads would use and the version of its pip; or why there is none, and what
+    /// to install. An error where the cache cannot be written.
+    pub fn probe_python(&self) -> Result<std::result::Result<String, String>> {
+        let pip = Pip {
+            cache: &self.cache,
+            pythons: &self.config.pythons,
+            stall_timeout: self.config.pip_stall_timeout,
+        };
+        pip.probe()
     }
 
     /// Full name and origin of what is no existing path.

@@ -21,6 +21,8 @@ use crate::{
 };
 
 const POLL: Duration = Duration::from_millis(100);
+/// Longest wait for Python to tell its pip's version.
+const VERSION_WAIT: Duration = Duration::from_secs(20);
 const STDERR_TAIL_BYTES: u64 = 4096;
 const ENTRIES_MAX: usize = 10_000;
 /// Exit code of Windows' stand-in for a Python that is not installed.
@@ -132,6 +134,20 @@ impl Pip<'_> {
         }
     }
 
+    /// The first Python command that has pip, with what pip says of itself; or why there is none and what to install.
+    pub fn probe(&self) -> Result<std::result::Result<String, String>> {
+        // Not in the current directory, which may hold a pip.py.
+        let work = WorkDir::new(self.cache.work_dir(&format!("probe-{}", std::process::id())))?;
+        let mut unusable = Vec::new();
+        for python in self.pythons {
+            match ask_version(&work, python)? {
+                Ok(said) => return Ok(Ok(format!("{}: {said}", python.join(" ")))),
+                Err(why) => unusable.push(format!("{}: {why}", python.join(" "))),
+            }
+        }
+        Ok(Err(format!("no Python with pip was found ({}); {INSTALL_HELP}", unusable.join("; "))))
+    }
+
     /// Downloads the wheel of `package` into a folder of `work`; its path.
     fn download(&self, work: &WorkDir, package: &str, on_bytes: &mut dyn FnMut(u64)) -> Result<PathBuf> {
         let mut unusable = Vec::new();
@@ -231,6 +247,43 @@ impl Pip<'_> {
             }
             std::thread::sleep(POLL);
         }
+    }
+}
+
+/// What `python -m pip --version` says, or why it says nothing.
+fn ask_version(work: &WorkDir, python: &[String]) -> Result<std::result::Result<String, String>> {
+    let Some((program, arguments)) = python.split_first() else {
+        return Ok(Err("empty command".to_owned()));
+    };
+    let log = work.0.join("version.log");
+    let open = || File::options().create(true).append(true).open(&log).map_err(|e| Error::io(&log, e));
+    File::create(&log).map_err(|e| Error::io(&log, e))?;
+    let mut command = Command::new(program);
+    command.args(arguments).args(["-m", "pip", "--version"]).current_dir(work.sub("empty")?);
+    command.stdin(Stdio::null()).stdout(open()?).stderr(open()?);
+    let mut child = match command.spawn() {
+        Ok(child) => Running(child),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Err("not installed".to_owned())),
+        Err(e) => return Ok(Err(format!("cannot be started: {e}"))),
+    };
+    let begun = Instant::now();
+    let status = loop {
+        match child.0.try_wait().map_err(|e| Error::io(&work.0, e))? {
+            Some(status) => break status,
+            None if begun.elapsed() > VERSION_WAIT => return Ok(Err("does not answer".to_owned())),
+            None => std::thread::sleep(POLL / 5),
+        }
+    };
+    let said = tail(&log);
+    let first = said.lines().next().unwrap_or_default().split(" from ").next().unwrap_or_default().to_owned();
+    if status.success() {
+        Ok(Ok(first))
+    } else if status.code() == Some(NOT_INSTALLED_CODE) {
+        Ok(Err("not installed".to_owned()))
+    } else if said.contains("No module named pip") {
+        Ok(Err("has no pip".to_owned()))
+    } else {
+        Ok(Err(reason(&said)))
     }
 }
 

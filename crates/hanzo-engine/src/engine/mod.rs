@@ -7,7 +7,7 @@ mod model;
 mod scheduler;
 mod worker;
 
-pub use model::{DEFAULT_CONTEXT, LoadOptions, MemoryPlan, Model, check};
+pub use model::{DEFAULT_CONTEXT, LoadOptions, MemoryPlan, Model, check, load_template, load_tokenizer};
 
 use std::{
     sync::{

@@ -132,23 +132,42 @@ pub fn check(file: &ModelFile, pre_tokenizer: Option<&str>) -> Result<DecoderSpe
     Ok(spec)
 }
 
-/// The vocabulary and the chat template.
+/// A model's vocabulary, whether or not the rest of it is supported. `pre` overrides the name of the pre-tokenizer
+/// that the file gives.
+///
+/// # Errors
+/// As [`Tokenizer::from_gguf`] and [`Tokenizer::from_json`].
+pub fn load_tokenizer(file: &ModelFile, pre: Option<&str>) -> Result<Tokenizer> {
+    let Some(gguf) = file.gguf() else {
+        let folder = folder_of(file);
+        let config = Some(folder.join("tokenizer_config.json")).filter(|path| path.exists());
+        return Tokenizer::from_json(&folder.join("tokenizer.json"), config.as_deref());
+    };
+    Tokenizer::from_gguf(gguf.metadata(), pre)
+}
+
+/// A model's chat template, where it has one, whether or not the rest of it is supported.
+///
+/// # Errors
+/// As [`ChatTemplate::from_gguf`] and [`ChatTemplate::from_folder`].
+pub fn load_template(file: &ModelFile) -> Result<Option<ChatTemplate>> {
+    match file.gguf() {
+        Some(gguf) => ChatTemplate::from_gguf(gguf.metadata()),
+        None => ChatTemplate::from_folder(folder_of(file)),
+    }
+}
+
+fn folder_of(file: &ModelFile) -> &Path {
+    file.path().parent().unwrap_or(Path::new("."))
+}
+
+/// The vocabulary and the chat template, where they fit the model.
 fn text(
     file: &ModelFile,
     spec: &DecoderSpec,
     pre: Option<&str>,
 ) -> Result<(Tokenizer, Option<ChatTemplate>)> {
-    let (tokenizer, template) = match file.gguf() {
-        Some(gguf) => {
-            (Tokenizer::from_gguf(gguf.metadata(), pre)?, ChatTemplate::from_gguf(gguf.metadata())?)
-        }
-        None => {
-            let folder = file.path().parent().unwrap_or(Path::new("."));
-            let config = Some(folder.join("tokenizer_config.json")).filter(|path| path.exists());
-            let json = folder.join("tokenizer.json");
-            (Tokenizer::from_json(&json, config.as_deref())?, ChatTemplate::from_folder(folder)?)
-        }
-    };
+    let (tokenizer, template) = (load_tokenizer(file, pre)?, load_template(file)?);
     if tokenizer.vocab_size() > spec.vocab_size {
         let (tokens, rows) = (tokenizer.vocab_size(), spec.vocab_size);
         return Err(Error::model(
