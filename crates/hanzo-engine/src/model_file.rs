@@ -110,9 +110,10 @@ impl ModelFile {
     /// If it does not say.
     pub fn architecture(&self) -> Result<&str> {
         match &self.container {
-            Container::Gguf(gguf) => {
-                gguf.metadata().str("general.architecture")?.ok_or_else(|| self.error("general.architecture is missing"))
-            }
+            Container::Gguf(gguf) => gguf
+                .metadata()
+                .str("general.architecture")?
+                .ok_or_else(|| self.error("general.architecture is missing")),
             Container::HuggingFace { config, .. } => config
                 .get("model_type")
                 .and_then(Value::as_str)
@@ -129,7 +130,10 @@ impl ModelFile {
         Family::find(flavour, architecture).ok_or_else(|| {
             let known = crate::family::FAMILIES.iter().flat_map(|f| f.architectures(flavour));
             let known: Vec<&str> = known.copied().collect();
-            self.error(format!("architecture {architecture} is not supported; supported are {}", known.join(", ")))
+            self.error(format!(
+                "architecture {architecture} is not supported; supported are {}",
+                known.join(", ")
+            ))
         })
     }
 
@@ -161,7 +165,8 @@ impl ModelFile {
     fn vocab_size(&self, family: &Family) -> Result<usize> {
         let mut names = family.names(self.flavour(), Slot::TokenEmbedding);
         let name = names.next().unwrap_or_default();
-        let info = self.tensors().info(name).ok_or_else(|| self.error(format!("tensor {name} is missing")))?;
+        let info =
+            self.tensors().info(name).ok_or_else(|| self.error(format!("tensor {name} is missing")))?;
         match info.shape.as_slice() {
             [rows, _] => Ok(*rows),
             shape => Err(self.error(format!("tensor {name} has shape {shape:?}, not [vocabulary, width]"))),

@@ -141,9 +141,8 @@ impl RopeSpec {
 
     /// The pairs between which YaRN's ramp runs.
     fn yarn_ends(&self, context: usize, beta_fast: f64, beta_slow: f64, truncate: bool) -> (f64, f64) {
-        let pair_of = |turns: f64| {
-            self.dims as f64 * (context as f64 / (turns * TAU)).ln() / (2.0 * self.theta.ln())
-        };
+        let pair_of =
+            |turns: f64| self.dims as f64 * (context as f64 / (turns * TAU)).ln() / (2.0 * self.theta.ln());
         let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
         if truncate {
             (low, high) = (low.floor(), high.ceil());
@@ -161,7 +160,11 @@ impl RopeSpec {
             return Err(format!("rope sections {:?} are more than {pairs} pairs", self.sections));
         }
         let factor = |name: &str, value: f64| {
-            if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("rope {name} {value} is not positive")) }
+            if value.is_finite() && value > 0.0 {
+                Ok(())
+            } else {
+                Err(format!("rope {name} {value} is not positive"))
+            }
         };
         let divisors = |list: &[f32]| {
             if list.len() != pairs {

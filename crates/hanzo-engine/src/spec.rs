@@ -118,9 +118,12 @@ impl DecoderSpec {
         within("layer count", self.layers.len(), 4096)?;
         within("context length", self.context_length, 1 << 28)?;
         positive("norm epsilon", self.norm_eps)?;
-        self.layers.iter().enumerate().try_for_each(|(i, layer)| {
-            self.check_layer(layer).map_err(|what| format!("layer {i}: {what}"))
-        })
+        positive("embedding scale", self.embedding_scale)?;
+        self.final_softcap.map_or(Ok(()), |cap| positive("final softcap", cap))?;
+        self.layers
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, layer)| self.check_layer(layer).map_err(|what| format!("layer {i}: {what}")))
     }
 
     fn check_layer(&self, layer: &LayerSpec) -> Result<(), String> {
@@ -129,8 +132,12 @@ impl DecoderSpec {
         within("key/value head count", a.n_kv_heads, a.n_heads)?;
         within("head width", a.head_dim, 1 << 14)?;
         positive("attention scale", a.scale)?;
+        a.softcap.map_or(Ok(()), |cap| positive("attention softcap", cap))?;
         if !a.n_heads.is_multiple_of(a.n_kv_heads) {
-            return Err(format!("{} heads are not a multiple of {} key/value heads", a.n_heads, a.n_kv_heads));
+            return Err(format!(
+                "{} heads are not a multiple of {} key/value heads",
+                a.n_heads, a.n_kv_heads
+            ));
         }
         if let Some(window) = a.window {
             within("attention window", window, 1 << 28)?;

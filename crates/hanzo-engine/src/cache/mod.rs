@@ -61,9 +61,8 @@ impl Cache {
         for (i, layer) in spec.layers.iter().enumerate() {
             let a = layer.attention();
             let kind = a.window.map_or(CacheKind::Full, CacheKind::Window);
-            let same = |g: &&mut CacheGroup| {
-                (g.kind, g.n_kv_heads, g.head_dim) == (kind, a.n_kv_heads, a.head_dim)
-            };
+            let same =
+                |g: &&mut CacheGroup| (g.kind, g.n_kv_heads, g.head_dim) == (kind, a.n_kv_heads, a.head_dim);
             if let Some(group) = groups.iter_mut().find(same) {
                 group.layers.push(i);
                 continue;

@@ -76,7 +76,9 @@ pub(crate) fn decoder(facts: &Facts<'_>, defaults: &Defaults) -> Result<DecoderS
     }
     if let Some(vocab) = fields.opt_usize(VOCAB)?.filter(|&v| v != facts.vocab_size) {
         let rows = facts.vocab_size;
-        return Err(fields.error(format!("{} is {vocab}, but the embedding has {rows} rows", fields.name(VOCAB))));
+        return Err(
+            fields.error(format!("{} is {vocab}, but the embedding has {rows} rows", fields.name(VOCAB)))
+        );
     }
     let rope = rotation::rope(facts, None, head_dim, defaults)?;
     let layer = LayerSpec {
@@ -100,10 +102,19 @@ pub(crate) fn decoder(facts: &Facts<'_>, defaults: &Defaults) -> Result<DecoderS
         context_length: fields.usize(CONTEXT)?,
         embedding_scale: 1.0,
         layers: vec![layer; bounded_layers(fields)?],
-        norm_eps: fields.opt_f64(EPS)?.unwrap_or(defaults.norm_eps) as f32,
+        norm_eps: norm_eps(fields, defaults)?,
         ropes: vec![rope],
         final_softcap: None,
     })
+}
+
+/// Added to the mean of squares in norms; only a config.json may be silent about it.
+fn norm_eps(fields: &Fields<'_>, defaults: &Defaults) -> Result<f32> {
+    let eps = match fields.flavour() {
+        Flavour::Gguf => fields.f64(EPS)?,
+        Flavour::Config => fields.opt_f64(EPS)?.unwrap_or(defaults.norm_eps),
+    };
+    Ok(eps as f32)
 }
 
 /// The layer count, bounded before anything is allocated by it.
@@ -135,11 +146,18 @@ pub(crate) fn window(fields: &Fields<'_>) -> Result<Option<usize>> {
     fields.opt_usize(WINDOW)
 }
 
+/// The attention window of families whose config.json means `default` when it is silent; null is no window.
+pub(crate) fn window_or(fields: &Fields<'_>, default: usize) -> Result<Option<usize>> {
+    let silent = fields.flavour() == Flavour::Config && !fields.has("sliding_window");
+    if silent { Ok(Some(default)) } else { window(fields) }
+}
+
 /// For each layer whether it has a window, as `layer_types` of a config.json says.
 pub(crate) fn windowed_layers(fields: &Fields<'_>, n_layers: usize) -> Result<Option<Vec<bool>>> {
     let Some(value) = fields.value("layer_types") else { return Ok(None) };
     let types = value.as_array().filter(|types| types.len() == n_layers);
-    let types = types.ok_or_else(|| fields.error(format!("layer_types is not a list of {n_layers} names")))?;
+    let types =
+        types.ok_or_else(|| fields.error(format!("layer_types is not a list of {n_layers} names")))?;
     let windowed = types.iter().map(|t| match t.as_str() {
         Some("sliding_attention") => Ok(true),
         Some("full_attention") => Ok(false),

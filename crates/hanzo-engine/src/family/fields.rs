@@ -199,7 +199,12 @@ impl<'a> Fields<'a> {
         Ok(value)
     }
 
-    fn config_field<T>(&self, key: Key, kind: &str, get: impl FnOnce(&Value) -> Option<T>) -> Result<Option<T>> {
+    fn config_field<T>(
+        &self,
+        key: Key,
+        kind: &str,
+        get: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>> {
         if key.hf.is_empty() {
             return Ok(None);
         }

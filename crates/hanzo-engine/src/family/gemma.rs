@@ -16,6 +16,7 @@ pub(super) const DEFAULTS: Defaults =
     Defaults { head_dim: Some(256), activation: Activation::GeluTanh, ..Defaults::LLAMA };
 
 fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
+    refuse_bidirectional(&facts.fields)?;
     let mut spec = common::decoder(facts, &DEFAULTS)?;
     for layer in &mut spec.layers {
         // Published files say "gelu" and mean its tanh form.
@@ -25,6 +26,15 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     }
     spec.embedding_scale = embedding_scale(&facts.fields, spec.hidden_size)?;
     Ok(spec)
+}
+
+/// Refuses the variants for embeddings, in which every position sees the whole text.
+pub(super) fn refuse_bidirectional(fields: &Fields<'_>) -> Result<()> {
+    let field = "use_bidirectional_attention";
+    if fields.opt_bool(key("", field))?.unwrap_or(false) {
+        return Err(fields.error(format!("{field} is not supported")));
+    }
+    Ok(())
 }
 
 /// The square root of the hidden size. `transformers` rounds it to the model's type, llama.cpp does not.

@@ -8,25 +8,37 @@ use super::{
 };
 use crate::{Result, spec::DecoderSpec};
 
+/// The window of files that name none.
+const WINDOW: usize = 4096;
 /// Layers of the 27B, whose GGUF files do not hold its attention scale.
 const LAYERS_27B: usize = 46;
 
 fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     let fields = &facts.fields;
+    gemma::refuse_bidirectional(fields)?;
     let mut spec = common::decoder(facts, &gemma::DEFAULTS)?;
     spec.embedding_scale = gemma::embedding_scale(fields, spec.hidden_size)?;
     set_sandwich(&mut spec);
     set_scale(&mut spec, fields, LAYERS_27B)?;
-    let softcap = fields.opt_f64(key("attn_logit_softcapping", "attn_logit_softcapping"))?;
-    let final_softcap = fields.opt_f64(key("final_logit_softcapping", "final_logit_softcapping"))?;
-    spec.final_softcap = final_softcap.map(|cap| cap as f32);
+    let softcap = softcap(fields, "attn_logit_softcapping", 50.0)?;
+    spec.final_softcap = self::softcap(fields, "final_logit_softcapping", 30.0)?;
     for layer in &mut spec.layers {
-        layer.attention_mut().softcap = softcap.map(|cap| cap as f32);
+        layer.attention_mut().softcap = softcap;
     }
-    let window = common::window(fields)?.or(Some(4096));
+    let window = match fields.flavour() {
+        Flavour::Config => common::window_or(fields, WINDOW)?,
+        Flavour::Gguf => common::window(fields)?.or(Some(WINDOW)),
+    };
     let windowed = common::windowed_layers(fields, spec.layers.len())?;
     common::set_windows(&mut spec, window, |i| windowed.as_ref().map_or(i % 2 == 0, |w| w[i]));
     Ok(spec)
+}
+
+/// A softcap, whose name is the same in both flavours; `default` where the file is silent, null is none.
+fn softcap(fields: &Fields<'_>, name: &'static str, default: f64) -> Result<Option<f32>> {
+    let cap = fields.opt_f64(key(name, name))?;
+    let silent = !fields.has(name);
+    Ok(cap.or(silent.then_some(default)).map(|cap| cap as f32))
 }
 
 /// Norms after each part.
@@ -65,5 +77,5 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: names::SANDWICH,
     norm_offset: 1.0,
-    harmless: &["attention_bias", "cache_implementation", "use_bidirectional_attention"],
+    harmless: &["attention_bias", "cache_implementation"],
 };

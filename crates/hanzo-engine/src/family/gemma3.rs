@@ -20,11 +20,16 @@ const LAYERS_27B: usize = 62;
 const PATTERN: usize = 6;
 const FULL_THETA: f64 = 1_000_000.0;
 const WINDOW_THETA: f64 = 10_000.0;
-const DEFAULTS: Defaults =
-    Defaults { head_dim: Some(256), activation: Activation::GeluTanh, rope_theta: FULL_THETA, ..Defaults::LLAMA };
+const DEFAULTS: Defaults = Defaults {
+    head_dim: Some(256),
+    activation: Activation::GeluTanh,
+    rope_theta: FULL_THETA,
+    ..Defaults::LLAMA
+};
 
 fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     let fields = &facts.fields;
+    gemma::refuse_bidirectional(fields)?;
     let mut spec = common::decoder(facts, &DEFAULTS)?;
     spec.embedding_scale = gemma::embedding_scale(fields, spec.hidden_size)?;
     gemma2::set_sandwich(&mut spec);
@@ -32,8 +37,12 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     common::set_qk_norm(&mut spec);
     spec.final_softcap =
         fields.opt_f64(key("final_logit_softcapping", "final_logit_softcapping"))?.map(|cap| cap as f32);
-    let windowed = windowed_layers(fields, spec.layers.len())?;
-    let window = common::window(fields)?.or(Some(4096));
+    let window = common::window_or(fields, 4096)?;
+    let mut windowed = windowed_layers(fields, spec.layers.len())?;
+    if fields.flavour() == Flavour::Gguf && window.is_none() {
+        // Models of this shape without windows exist; all their layers turn as full ones do.
+        windowed.fill(false);
+    }
     common::set_windows(&mut spec, window, |i| windowed[i]);
     spec.ropes = ropes(facts, spec.layers[0].attention().head_dim)?;
     for (layer, windowed) in spec.layers.iter_mut().zip(windowed) {
@@ -45,13 +54,18 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
 fn windowed_layers(fields: &Fields<'_>, n_layers: usize) -> Result<Vec<bool>> {
     let listed = common::windowed_layers(fields, n_layers)?;
     let listed = listed.or(fields.opt_bools(key("attention.sliding_window_pattern", ""))?);
-    let own = fields.opt_usize(key("", "sliding_window_pattern"))?;
+    // GGUF files have a list or a number under one key.
+    let own = match fields.flavour() {
+        Flavour::Gguf if listed.is_some() => None,
+        _ => fields.opt_usize(key("attention.sliding_window_pattern", "sliding_window_pattern"))?,
+    };
     let saved = fields.opt_usize(key("", "_sliding_window_pattern"))?;
     if let Some(listed) = listed {
         return if listed.len() == n_layers {
             Ok(listed)
         } else {
-            Err(fields.error(format!("the window pattern has {} entries for {n_layers} layers", listed.len())))
+            Err(fields
+                .error(format!("the window pattern has {} entries for {n_layers} layers", listed.len())))
         };
     }
     let pattern = own.or(saved).unwrap_or(PATTERN);
@@ -84,5 +98,9 @@ pub(super) const FAMILY: Family = Family {
     names: names::SANDWICH,
     norm_offset: 1.0,
     // The attention's softcap is a field of Gemma 2 that this family's own code does not read.
-    harmless: &["attention_bias", "attn_logit_softcapping", "cache_implementation", "use_bidirectional_attention"],
+    harmless: &[
+        "attention_bias",
+        "attn_logit_softcapping",
+        "cache_implementation",
+    ],
 };

@@ -1,7 +1,7 @@
 //! Mistral 7B, Nemo and Small: Llama with a head width of its own and, in the first one, a window on every layer.
 
 use super::{
-    Facts, Family, Flavour,
+    Facts, Family,
     common::{self},
     llama,
 };
@@ -9,8 +9,7 @@ use crate::{Result, spec::DecoderSpec};
 
 fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     let mut spec = common::decoder(facts, &llama::DEFAULTS)?;
-    let silent = facts.fields.flavour() == Flavour::Config && !facts.fields.has("sliding_window");
-    let window = if silent { Some(4096) } else { common::window(&facts.fields)? };
+    let window = common::window_or(&facts.fields, 4096)?;
     let windowed = common::windowed_layers(&facts.fields, spec.layers.len())?;
     common::set_windows(&mut spec, window, |i| windowed.as_ref().is_none_or(|w| w[i]));
     Ok(spec)

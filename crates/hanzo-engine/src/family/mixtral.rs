@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Result, spec::DecoderSpec};
 
-const DEFAULTS: Defaults = Defaults { rope_theta: 1_000_000.0, ..llama::DEFAULTS };
+const DEFAULTS: Defaults = Defaults { rope_theta: 1_000_000.0, norm_eps: 1e-5, ..llama::DEFAULTS };
 
 fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     let mut spec = common::decoder(facts, &DEFAULTS)?;

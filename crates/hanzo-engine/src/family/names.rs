@@ -78,9 +78,17 @@ pub(crate) const BASE: &[Name] = &[
     name(Slot::Down, "blk.{l}.ffn_down.weight", "model.layers.{l}.mlp.down_proj.weight"),
     name(Slot::DownBias, "blk.{l}.ffn_down.bias", "model.layers.{l}.mlp.down_proj.bias"),
     name(Slot::Router, "blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.mlp.gate.weight"),
-    name(Slot::ExpertGate, "blk.{l}.ffn_gate_exps.weight", "model.layers.{l}.mlp.experts.{e}.gate_proj.weight"),
+    name(
+        Slot::ExpertGate,
+        "blk.{l}.ffn_gate_exps.weight",
+        "model.layers.{l}.mlp.experts.{e}.gate_proj.weight",
+    ),
     name(Slot::ExpertUp, "blk.{l}.ffn_up_exps.weight", "model.layers.{l}.mlp.experts.{e}.up_proj.weight"),
-    name(Slot::ExpertDown, "blk.{l}.ffn_down_exps.weight", "model.layers.{l}.mlp.experts.{e}.down_proj.weight"),
+    name(
+        Slot::ExpertDown,
+        "blk.{l}.ffn_down_exps.weight",
+        "model.layers.{l}.mlp.experts.{e}.down_proj.weight",
+    ),
     // Files made before experts were stacked.
     name(Slot::ExpertGate, "blk.{l}.ffn_gate.{e}.weight", ""),
     name(Slot::ExpertUp, "blk.{l}.ffn_up.{e}.weight", ""),
@@ -95,5 +103,9 @@ pub(crate) const SANDWICH: &[Name] = &[
         "model.layers.{l}.post_attention_layernorm.weight",
     ),
     name(Slot::FfnNorm, "blk.{l}.ffn_norm.weight", "model.layers.{l}.pre_feedforward_layernorm.weight"),
-    name(Slot::PostFfnNorm, "blk.{l}.post_ffw_norm.weight", "model.layers.{l}.post_feedforward_layernorm.weight"),
+    name(
+        Slot::PostFfnNorm,
+        "blk.{l}.post_ffw_norm.weight",
+        "model.layers.{l}.post_feedforward_layernorm.weight",
+    ),
 ];

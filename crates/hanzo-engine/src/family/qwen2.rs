@@ -15,9 +15,9 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
 
 /// Qwen's windows: off unless `use_sliding_window`, then from `max_window_layers` on or as `layer_types` says.
 pub(super) fn set_windows(spec: &mut DecoderSpec, fields: &Fields<'_>) -> Result<()> {
-    let window = common::window(fields)?;
+    let window = common::window_or(fields, 4096)?;
     let on = fields.opt_bool(key("", "use_sliding_window"))?.unwrap_or(false);
-    let first = fields.opt_usize(key("", "max_window_layers"))?.unwrap_or(usize::MAX);
+    let first = fields.opt_usize(key("", "max_window_layers"))?.unwrap_or(28);
     let windowed = common::windowed_layers(fields, spec.layers.len())?;
     common::set_windows(spec, window.filter(|_| on), |i| windowed.as_ref().map_or(i >= first, |w| w[i]));
     Ok(())

@@ -45,7 +45,7 @@ fn n_experts(fields: &Fields<'_>) -> Result<usize> {
 
 /// A window on every layer, off unless `use_sliding_window`; unlike in Qwen3 no layer is spared.
 fn set_windows(spec: &mut DecoderSpec, fields: &Fields<'_>) -> Result<()> {
-    let window = common::window(fields)?;
+    let window = common::window_or(fields, 4096)?;
     let on = fields.opt_bool(key("", "use_sliding_window"))?.unwrap_or(false);
     common::set_windows(spec, window.filter(|_| on), |_| true);
     Ok(())

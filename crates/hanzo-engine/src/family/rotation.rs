@@ -36,39 +36,48 @@ pub(crate) fn rope(
     let (theta, dims, scaling) = match fields.flavour() {
         Flavour::Gguf => {
             let theta = fields.opt_f64(THETA)?.unwrap_or(defaults.rope_theta);
-            (theta, fields.opt_usize(DIMS)?.unwrap_or(head_dim), gguf_scaling(facts)?)
+            let dims = fields.opt_usize(DIMS)?.unwrap_or(head_dim);
+            (theta, dims, gguf_scaling(facts, dims)?)
         }
         Flavour::Config => config_rope(fields, layer_type, head_dim, defaults)?,
     };
     Ok(RopeSpec { pairing, dims, theta, scaling, sections: Vec::new() })
 }
 
-fn gguf_scaling(facts: &Facts<'_>) -> Result<RopeScaling> {
+fn gguf_scaling(facts: &Facts<'_>, dims: usize) -> Result<RopeScaling> {
     let fields = &facts.fields;
-    if let Some(divisors) = divisors(facts)? {
+    if let Some(divisors) = divisors(facts, dims / 2)? {
         return Ok(RopeScaling::Divisors(divisors));
     }
     let factor = fields.opt_f64(FACTOR)?.or(fields.opt_f64(OLD_FACTOR)?);
     let original = fields.opt_usize(ORIGINAL)?;
     match fields.opt_str(KIND)?.as_deref() {
         Some("none") => Ok(RopeScaling::None),
-        Some("linear") | None => {
-            Ok(factor.filter(|&f| f != 1.0 && f != 0.0).map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }))
-        }
+        Some("linear") | None => Ok(factor
+            .filter(|&f| f != 1.0 && f != 0.0)
+            .map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor })),
         Some("yarn") => {
             let factor = factor.ok_or_else(|| fields.error(format!("{} is missing", fields.name(FACTOR))))?;
             let own = fields.opt_f64(ATTENTION)?.unwrap_or(1.0);
-            yarn(fields, factor, original.map_or_else(|| fields.usize(CONTEXT), Ok)?, own * yarn_magnitude(factor, 1.0), true)
+            yarn(
+                fields,
+                factor,
+                original.map_or_else(|| fields.usize(CONTEXT), Ok)?,
+                own * yarn_magnitude(factor, 1.0),
+                true,
+            )
         }
         Some(other) => Err(fields.error(format!("{} {other} is not supported", fields.name(KIND)))),
     }
 }
 
 /// The divisors that converters of Llama 3.1 and later write as a tensor.
-fn divisors(facts: &Facts<'_>) -> Result<Option<Vec<f32>>> {
+fn divisors(facts: &Facts<'_>, pairs: usize) -> Result<Option<Vec<f32>>> {
     let name = super::names::BASE.iter().find(|n| n.slot == Slot::RopeDivisors).map_or("", |n| n.gguf);
-    if facts.tensors.info(name).is_none() {
-        return Ok(None);
+    let Some(info) = facts.tensors.info(name) else { return Ok(None) };
+    // Before it is read: this is the one tensor that metadata alone do not bound.
+    if info.shape != [pairs] {
+        return Err(facts.fields.error(format!("tensor {name} has shape {:?}, not [{pairs}]", info.shape)));
     }
     Ok(Some(facts.tensors.tensor(name)?.to_f32()))
 }
@@ -153,7 +162,13 @@ fn config_scaling(fields: &Fields<'_>, p: &Fields<'_>) -> Result<RopeScaling> {
     }
 }
 
-fn yarn(fields: &Fields<'_>, factor: f64, original_context: usize, magnitude: f64, truncate: bool) -> Result<RopeScaling> {
+fn yarn(
+    fields: &Fields<'_>,
+    factor: f64,
+    original_context: usize,
+    magnitude: f64,
+    truncate: bool,
+) -> Result<RopeScaling> {
     // Zero stands for the default.
     let beta = |key| Ok::<_, crate::Error>(fields.opt_f64(key)?.filter(|&b| b != 0.0));
     Ok(RopeScaling::Yarn {
