@@ -186,13 +186,15 @@ fn a_sink_alone_takes_its_share() {
 #[test]
 fn bad_plans_are_errors() {
     type Break = (&'static str, fn(&mut Case));
-    let breaks: [Break; 6] = [
+    let breaks: [Break; 8] = [
         ("sequence", |c| c.row_seq[0] = 99),
         ("empty range", |c| c.begin[0] = c.end[0]),
         ("range past the table", |c| c.end[0] = (c.max_blocks * KV_BLOCK) as u32 + 1),
         ("range of the largest number", |c| c.end[0] = u32::MAX),
         ("block", |c| c.tables.fill(c.n_blocks as u32)),
         ("softcap", |c| c.softcap = Some(0.0)),
+        ("values of fewer blocks", |c| c.v.truncate(c.n_kv_heads * KV_BLOCK * c.head_dim)),
+        ("more sinks than heads", |c| c.sinks = Some(vec![0.0; c.group * c.n_kv_heads + 1])),
     ];
     let seed = (0..).find(|&s| Case::new(s).rows > 1).unwrap();
     for (name, harm) in breaks {
@@ -200,6 +202,37 @@ fn bad_plans_are_errors() {
         harm(&mut case);
         assert!(case.run(&mut cpu(1), 0..case.rows).is_err(), "{name}");
         assert!(case.run(&mut hanzo_ml::reference::Reference::new(), 0..case.rows).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn operands_of_attention_never_alias() {
+    for b in [&mut hanzo_ml::reference::Reference::new() as &mut dyn Backend, &mut cpu(1)] {
+        let (q, out) = (up(b, &[1.0]), up(b, &[0.0]));
+        let (k, v) = (up(b, &[1.0; KV_BLOCK]), up(b, &[2.0; KV_BLOCK]));
+        let (zero, one) = ([up_ids(b, &[0]), up_ids(b, &[0]), up_ids(b, &[0])], up_ids(b, &[1]));
+        let [tables, row_seq, row_begin] = &zero;
+        let attend = |b: &mut dyn Backend, out, v_cache, row_begin| {
+            let plan = AttentionPlan { tables, max_blocks: 1, row_seq, row_begin, row_end: &one };
+            let args = Attention {
+                q: &q,
+                k_cache: &k,
+                v_cache,
+                plan,
+                n_heads: 1,
+                n_kv_heads: 1,
+                head_dim: 1,
+                scale: 1.0,
+                softcap: None,
+                sinks: None,
+            };
+            b.attention(out, &args)
+        };
+        assert!(attend(b, &out, &v, row_begin).is_ok());
+        assert!(attend(b, &q, &v, row_begin).is_err(), "q is out");
+        assert!(attend(b, &out, &k, row_begin).is_err(), "keys are values");
+        assert!(attend(b, &out, &v, row_seq).is_err(), "sequences are beginnings");
+        assert_eq!(down(b, &out), [2.0]);
     }
 }
 

@@ -158,6 +158,8 @@ fn operands_never_alias() {
         assert!(b.add(&x, &x).is_err());
         assert!(b.rms_norm(&x, &RmsNorm { x: &x, weight: None, dim: 4, eps: 1e-5 }).is_err());
         assert!(b.rms_norm(&x, &RmsNorm { x: &y, weight: Some(&x), dim: 4, eps: 1e-5 }).is_err());
+        let (out, dim, eps) = (up(b, &[0.0; 4]), 4, 1e-5);
+        assert!(b.add_rms_norm(&out, &x, &RmsNorm { x: &y, weight: Some(&x), dim, eps }).is_err());
         let activation = Activation::Silu;
         assert!(b.gated_activation(&x, &GatedActivation { gate: &x, up: &y, activation }).is_err());
         assert!(b.gather_rows(&x, &GatherRows { src: &x, rows: &ids }).is_err());
@@ -192,6 +194,35 @@ fn ids_out_of_range_are_errors() {
         }
         let (src, rows, table) = (up(b, &[1.0; 4]), up_ids(b, &[1, 1]), up(b, &[0.0; 6]));
         assert!(b.scatter_rows(&table, &ScatterRows { src: &src, rows: &rows }).is_err());
+    }
+}
+
+#[test]
+fn weights_of_another_shape_are_errors() {
+    let format = Format::from_name("F32").unwrap();
+    let mut rng = Rng::new(6);
+    let (dense, experts) = (rng.weight(format, vec![2, 2]), rng.weight(format, vec![3, 2, 2]));
+    for b in [&mut Reference::new() as &mut dyn Backend, &mut cpu(1)] {
+        let (dense, experts) = (b.load(&dense).unwrap(), b.load(&experts).unwrap());
+        let (out, x, ids) = (up(b, &[0.0; 2]), up(b, &[1.0; 2]), up_ids(b, &[0]));
+        let product = |b: &mut dyn Backend, weight| b.matmul(&out, &MatMul { x: &x, weight, bias: None });
+        assert!(product(b, &dense).is_ok());
+        assert!(product(b, &experts).is_err(), "experts are no matrix");
+        assert!(b.embed(&out, &Embed { table: &experts, ids: &ids, scale: 1.0 }).is_err());
+        // A handle whose claims differ from what was loaded.
+        let mut lie = experts.clone();
+        lie.n_experts = 1;
+        assert!(product(b, &lie).is_err(), "3 experts claim to be 1");
+        let mut lie = dense.clone();
+        lie.format = Format::from_name("F16").unwrap();
+        assert!(product(b, &lie).is_err(), "another format");
+        let long = up(b, &[0.0; 4]);
+        let mut lie = dense.clone();
+        lie.n = 4;
+        assert!(
+            b.matmul(&long, &MatMul { x: &x, weight: &lie, bias: None }).is_err(),
+            "rows that are not there"
+        );
     }
 }
 

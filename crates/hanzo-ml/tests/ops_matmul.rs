@@ -82,6 +82,18 @@ fn a_row_has_the_same_bits_in_any_batch() {
     }
 }
 
+/// What fills the last vector of a row is zero, not what an earlier stretch of the row left there.
+#[test]
+fn an_infinite_weight_gives_an_infinity() {
+    let k = 516;
+    let mut row = vec![0.0f32; k];
+    row[5] = f32::INFINITY;
+    let bytes = row.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let format = Format::from_name("F32").unwrap();
+    let weight = QTensor::new("weight", format, vec![1, k], hanzo_ml::Bytes::owned(bytes)).unwrap();
+    assert_eq!(matmul(&mut cpu(1), &vec![1.0; k], &weight, None).unwrap(), [f32::INFINITY]);
+}
+
 struct Moe {
     x: Vec<f32>,
     ids: Vec<u32>,

@@ -155,6 +155,15 @@ fn routing_and_combining() {
     }
 }
 
+/// The order is part of the definition: another one gives 0 here.
+#[test]
+fn experts_are_combined_in_the_order_of_choice() {
+    let b = &mut cpu(1);
+    let (y, weights, out) = (up(b, &[1e8, -1e8, 1.0]), up(b, &[1.0; 3]), empty(b, 1));
+    b.moe_combine(&out, &MoeCombine { y: &y, weights: &weights, n_used: 3 }).unwrap();
+    assert_eq!(down(b, &out), [1.0]);
+}
+
 #[test]
 fn ties_go_to_the_lower_expert() {
     let run = |b: &mut dyn Backend| -> Result<Vec<f32>> {
