@@ -60,4 +60,54 @@ mod tests {
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
     }
+
+    /// The words of each `hanzo` call in a shell line; quotes are the only thing of the shell that is known.
+    fn calls(line: &str) -> Vec<Vec<String>> {
+        let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+        for c in line.trim().chars().chain([' ']) {
+            match (quote, c) {
+                (None, '"' | '\'') => quote = Some(c),
+                (Some(q), c) if q == c => quote = None,
+                (None, ' ') if word.is_empty() => {}
+                (None, ' ') => words.push(std::mem::take(&mut word)),
+                (_, c) => word.push(c),
+            }
+        }
+        let stages = words.split(|word| word == "|");
+        let call = |stage: &[String]| -> Vec<String> {
+            stage.iter().take_while(|word| !["<", ">", ">>", "#"].contains(&word.as_str())).cloned().collect()
+        };
+        stages.map(call).filter(|call| call.first().is_some_and(|word| word == "hanzo")).collect()
+    }
+
+    #[test]
+    fn every_call_in_the_documents_is_a_call() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+        let mut n_calls = 0;
+        for document in ["README.md", "docs/running.md", "docs/models.md"] {
+            let text = std::fs::read_to_string(format!("{root}{document}")).unwrap();
+            for line in text.lines().filter(|line| line.starts_with("    ")) {
+                for call in calls(line) {
+                    n_calls += 1;
+                    let parsed = Cli::try_parse_from(&call);
+                    assert!(parsed.is_ok(), "{document}: {line}: {}", parsed.unwrap_err());
+                }
+            }
+        }
+        assert!(n_calls > 25, "{n_calls} calls were found");
+        // What is no call is seen as such.
+        assert!(Cli::try_parse_from(&calls("cat x | hanzo run --no-such-flag")[0]).is_err());
+    }
+
+    #[test]
+    fn the_options_of_run_are_those_of_its_page() {
+        let page = include_str!("../../../docs/running.md");
+        let run = Cli::command().find_subcommand("run").cloned().unwrap();
+        let of_page = |arg: &&clap::Arg| arg.get_help_heading() != Some("Sampling");
+        for arg in run.get_arguments().filter(of_page) {
+            if let Some(long) = arg.get_long().filter(|long| *long != "help") {
+                assert!(page.contains(&format!("`--{long}`")), "docs/running.md lacks --{long}");
+            }
+        }
+    }
 }

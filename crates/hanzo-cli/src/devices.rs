@@ -43,7 +43,8 @@ fn as_json(machine: &Machine) -> Json {
         "memory_bytes": memory.map(|m| m.total),
         "memory_available_bytes": memory.map(|m| m.available),
     });
-    let others = NOT_BUILT.iter().map(|name| json!({ "device": name, "available": false, "reason": NOT_YET }));
+    let others =
+        NOT_BUILT.iter().map(|name| json!({ "device": name, "available": false, "reason": NOT_YET }));
     [cpu].into_iter().chain(others).collect()
 }
 

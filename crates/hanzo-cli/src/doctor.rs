@@ -188,27 +188,29 @@ fn models(hub: &Hub, verify: bool) -> Vec<Check> {
             bytes = bytes.saturating_add(model.size);
         }
     }
-    let how = if verify { "hashed and sound" } else { "whole" };
-    checks.insert(0, Check::ok("models", format!("{n_sound} here and {how}, {}", HumanBytes(bytes))));
+    let how = if verify { "hashed and sound" } else { "of the right size" };
+    let found = match n_sound {
+        0 => "none here".to_owned(),
+        n => format!("{n} here and {how}, {}", HumanBytes(bytes)),
+    };
+    checks.insert(0, Check::ok("models", found));
     checks
 }
 
 fn python(hub: &Hub) -> Check {
     match hub.probe_python() {
         Ok(Ok(found)) => Check::ok("python", shortened(&found, 200)),
-        Ok(Err(why)) => {
-            let (found, next) = why.rsplit_once("; ").unwrap_or((&why, "install Python 3 with pip"));
-            let next = format!("only models that come as Python packages need it: {next}");
-            Check::bad("python", State::Warn, shortened(found, 400), next)
+        Ok(Err(none)) => {
+            let found = format!("no Python with pip was found ({})", shortened(&none.tried, 400));
+            let next = format!("{}; only models that come as Python packages need it", none.install);
+            Check::bad("python", State::Warn, found, next)
         }
         Err(error) => Check::bad("python", State::Fail, error.to_string(), "make the cache folder writable"),
     }
 }
 
 fn as_json(checks: &[Check]) -> String {
-    let check = |check: &Check| {
-        json!({ "check": check.name, "state": check.state.name(), "found": check.found, "next": check.next })
-    };
+    let check = |check: &Check| json!({ "check": check.name, "state": check.state.name(), "found": check.found, "next": check.next });
     format!("{:#}\n", checks.iter().map(check).collect::<serde_json::Value>())
 }
 

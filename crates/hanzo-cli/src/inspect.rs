@@ -9,10 +9,20 @@ use std::path::PathBuf;
 
 use crate::{environment::Environment, error::Result, output};
 
-/// Show what a model holds and whether it is supported
+const EXAMPLES: &str = "\
+Examples:
+  hanzo inspect model.gguf
+  hanzo inspect folder-with-config-and-safetensors
+  hanzo inspect --json model.gguf | jq .supported
+
+Only headers are read, never a weight.";
+
+/// Show what a model file holds and whether it is supported
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// A GGUF file (of a split model any part), a safetensors file or index, or a folder with config.json
+    /// A GGUF file (of a split model any part), a safetensors file or index, or a
+    /// folder with config.json
     file: PathBuf,
     /// Print JSON
     #[arg(long)]

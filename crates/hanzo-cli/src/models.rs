@@ -90,7 +90,9 @@ pub(crate) fn list(args: &ListArgs, environment: &Environment) -> Result<()> {
         (false, false) => installed_text(&models, environment.colours),
         (false, true) => json_text(models.iter().map(|model| show::installed_json(&hub, model)).collect()),
         (true, false) => catalog_text(&hub, &models, environment.colours),
-        (true, true) => json_text(hub.config().catalog.iter().map(|row| catalog_json(row, &models)).collect()),
+        (true, true) => {
+            json_text(hub.config().catalog.iter().map(|row| catalog_json(row, &models)).collect())
+        }
     };
     if shown.is_empty() {
         note("no models here; hanzo list --catalog shows what can be had by a short name");
@@ -197,8 +199,10 @@ pub(crate) fn remove(args: &RemoveArgs, environment: &Environment) -> Result<()>
         let freed = match removed.freed {
             Some(0) => "nothing freed: other models share its files, or lie elsewhere".to_owned(),
             Some(bytes) => format!("{} freed", HumanBytes(bytes)),
-            None => "nothing freed yet: a fetch is going on or a manifest is damaged; the next removal frees it"
-                .to_owned(),
+            None => {
+                "nothing freed yet: a fetch is going on or a manifest is damaged; the next removal frees it"
+                    .to_owned()
+            }
         };
         output::print(&format!("removed {}: {freed}\n", shortened(&removed.name, 200)))?;
     }

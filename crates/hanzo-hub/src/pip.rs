@@ -31,6 +31,15 @@ const INSTALL_HELP: &str = "install Python 3 with pip (Debian or Ubuntu: apt ins
                             python3-pip; macOS: xcode-select --install, or brew install python; Windows: winget \
                             install Python.Python.3.13)";
 
+/// No Python command can fetch packages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoPython {
+    /// The commands and what each lacks.
+    pub tried: String,
+    /// What to install, by system.
+    pub install: &'static str,
+}
+
 /// What is wanted from the package index.
 pub(crate) struct Wheels<'a> {
     pub parts: &'a Parts,
@@ -134,8 +143,8 @@ impl Pip<'_> {
         }
     }
 
-    /// The first Python command that has pip, with what pip says of itself; or why there is none and what to install.
-    pub fn probe(&self) -> Result<std::result::Result<String, String>> {
+    /// The first Python command that has pip, with what pip says of itself.
+    pub fn probe(&self) -> Result<std::result::Result<String, NoPython>> {
         // Not in the current directory, which may hold a pip.py.
         let work = WorkDir::new(self.cache.work_dir(&format!("probe-{}", std::process::id())))?;
         let mut unusable = Vec::new();
@@ -145,7 +154,7 @@ impl Pip<'_> {
                 Err(why) => unusable.push(format!("{}: {why}", python.join(" "))),
             }
         }
-        Ok(Err(format!("no Python with pip was found ({}); {INSTALL_HELP}", unusable.join("; "))))
+        Ok(Err(NoPython { tried: unusable.join("; "), install: INSTALL_HELP }))
     }
 
     /// Downloads the wheel of `package` into a folder of `work`; its path.

@@ -254,3 +254,38 @@ fn hostile_wheels_write_nothing() {
     fetch(&hub, "tiny").0.unwrap();
     assert!(!tree(dir.path()).iter().any(|name| name.contains("evil")));
 }
+
+#[test]
+fn the_python_that_would_be_used_is_told_without_touching_the_current_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("where.log").display().to_string();
+    let without = python(dir.path(), "without", "echo 'No module named pip' >&2; exit 1");
+    let with = python(
+        dir.path(),
+        "with",
+        &format!("pwd > '{log}'; ls -A >> '{log}'; echo 'pip 23.2 from /x (python 3)'"),
+    );
+    let mut config = config(dir.path(), "http://127.0.0.1:1");
+    config.pythons = vec![vec!["/nowhere/python3".to_owned()], without.clone(), with.clone()];
+    assert_eq!(Hub::new(config.clone()).probe_python().unwrap(), Ok(format!("{}: pip 23.2", with[0])));
+    // It ran in an empty folder of the cache, which is gone.
+    let place = std::fs::read_to_string(&log).unwrap();
+    let place = place.trim_end();
+    assert!(place.contains("/cache/tmp/") && place.lines().count() == 1, "{place}");
+    assert!(!Path::new(place).exists());
+    config.pythons.pop();
+    let none = Hub::new(config).probe_python().unwrap().unwrap_err();
+    assert_eq!(none.tried, format!("/nowhere/python3: not installed; {}: has no pip", without[0]));
+    assert!(none.install.starts_with("install Python 3 with pip"));
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), "http://127.0.0.1:1");
+    assert!(Hub::new(config.clone()).probe_cache().unwrap() > 0);
+    assert_eq!(tree(&config.cache_dir), [""; 0]);
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    assert!(Hub::new(HubConfig { cache_dir: file, ..config }).probe_cache().is_err());
+}

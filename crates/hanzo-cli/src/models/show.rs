@@ -35,7 +35,9 @@ pub(crate) fn show(args: &ShowArgs, environment: &Environment) -> Result<()> {
     let (json, rows) = match (hub.resolve(&args.model)?, hub.show(&args.model)) {
         (Resolved::Path(files), _) => {
             let path = files.main_path().display();
-            return Err(Error::usage(format!("{path} is a file of yours: hanzo inspect shows what it holds")));
+            return Err(Error::usage(format!(
+                "{path} is a file of yours: hanzo inspect shows what it holds"
+            )));
         }
         (_, Ok(model)) => (installed_json(&hub, &model), installed_rows(&hub, &model)),
         (Resolved::Cached(files), Err(_)) => (elsewhere_json(&files), elsewhere_rows(&files)),
@@ -88,7 +90,8 @@ fn installed_rows(hub: &Hub, model: &Installed) -> Vec<Vec<String>> {
 
 /// A model of Hugging Face's own cache.
 fn elsewhere_json(files: &ModelFiles) -> Json {
-    let file = |file: &hanzo_hub::ModelFile| json!({ "name": file.name, "bytes": file.size, "path": file.path });
+    let file =
+        |file: &hanzo_hub::ModelFile| json!({ "name": file.name, "bytes": file.size, "path": file.path });
     json!({
         "name": files.name,
         "here": true,

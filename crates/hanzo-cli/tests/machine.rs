@@ -1,0 +1,89 @@
+//! `hanzo devices`, `doctor` and `completions`.
+
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+mod support;
+
+use std::fs;
+
+use serde_json::Value as Json;
+use support::{Home, model};
+
+fn states(checks: &Json) -> Vec<(&str, &str)> {
+    let list = checks.as_array().unwrap().iter();
+    list.map(|c| (c["check"].as_str().unwrap(), c["state"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn devices_are_the_cpu_and_what_is_not_built_yet() {
+    let home = Home::new();
+    let devices = home.run(&["devices", "--json"]).json();
+    let cpu = &devices[0];
+    assert_eq!((&cpu["device"], &cpu["available"]), (&"cpu".into(), &true.into()));
+    assert_eq!(cpu["logical_cores"], std::thread::available_parallelism().unwrap().get());
+    assert!(cpu["memory_bytes"].as_u64() >= cpu["memory_available_bytes"].as_u64());
+    assert!(cpu["memory_bytes"].as_u64().unwrap() > 1 << 26);
+    // The backend that computes names the same instructions and threads.
+    let run = home.run(&["run", "-m", &model(), "--json", "Hello?"]).json();
+    let named = format!("cpu ({} threads, {})", cpu["threads"], cpu["instructions"].as_str().unwrap());
+    assert_eq!(run["backend"], named);
+    let others: Vec<&str> =
+        devices.as_array().unwrap()[1..].iter().map(|d| d["device"].as_str().unwrap()).collect();
+    assert_eq!(others, ["cuda", "rocm", "metal", "vulkan"]);
+    assert!(devices.as_array().unwrap()[1..].iter().all(|d| d["available"] == false));
+    let text = home.run(&["devices"]).good();
+    assert!(text.contains("cuda") && text.contains("not available in this version: not built yet"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn doctor_finds_an_empty_home_in_order() {
+    let home = Home::new();
+    let done = home.run(&["doctor", "--json"]);
+    let checks: Json = serde_json::from_str(&done.out).unwrap();
+    let states = states(&checks);
+    let names: Vec<&str> = states.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["processor", "memory", "cache folder", "disk", "models", "python"]);
+    for (name, wanted) in [("cache folder", "ok"), ("models", "ok")] {
+        assert!(states.contains(&(name, wanted)), "{states:?}");
+    }
+    for check in checks.as_array().unwrap() {
+        assert_eq!(check["state"] != "ok", check["next"].is_string(), "{check}");
+    }
+    assert_eq!(done.code, Some(i32::from(states.iter().any(|(_, state)| *state == "fail"))), "{}", done.err);
+    // Its probes leave nothing behind.
+    assert_eq!(fs::read_dir(home.path("cache/hanzo/tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn doctor_fails_where_the_cache_folder_cannot_be() {
+    let home = Home::new();
+    let file = home.file("file", "x");
+    let done = home.run(&["doctor", "--cache-dir", &file]);
+    assert_eq!(done.code, Some(1));
+    assert!(done.out.contains("fail  cache folder") && done.out.contains("next: "), "{}", done.out);
+    assert!(done.err.starts_with("error: "), "{}", done.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn doctor_warns_where_there_is_no_python() {
+    let home = Home::new();
+    let done = home.run_with(&["doctor", "--json"], "", &[("PATH", "/nowhere")]);
+    let checks: Json = serde_json::from_str(&done.out).unwrap();
+    assert!(states(&checks).contains(&("python", "warn")), "{checks}");
+    let python = checks.as_array().unwrap().iter().find(|check| check["check"] == "python").unwrap();
+    assert!(python["next"].as_str().unwrap().starts_with("install Python 3 with pip"), "{python}");
+}
+
+#[test]
+fn completions_know_the_commands_in_every_shell() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = home.run(&["completions", shell]).good();
+        for word in ["hanzo", "detokenize", "cache-type-k"] {
+            assert!(script.contains(word), "{shell}: {word} is missing");
+        }
+    }
+    assert!(home.run(&["completions", "cmd"]).bad(2).contains("bash"));
+}
