@@ -1,5 +1,7 @@
 //! Real models against llama.cpp on the same weights (`testdata/tokens`, made by `tools/oracle/tokens.py` and
-//! `kl.py`): token ids of texts, 64 greedy tokens a prompt, predictions over 500 tokens of Moby Dick.
+//! `kl.py`): token ids of texts, 64 greedy tokens a prompt, 500 predictions over Moby Dick.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic, and say what they compared or skip")]
 
 mod common;
 
@@ -132,9 +134,10 @@ fn check_greedy(oracle: &Oracle, file: &ModelFile) {
     println!("{}: {n} prompts, {n_tokens} tokens each, parted at {n_parted} near ties", oracle.model);
 }
 
-/// Predictions in the format of `testdata/tokens/README.md`.
+/// Predictions in the format of `testdata/tokens/README.md`: row i is the one after token `warm_up` + i.
 struct Predictions {
     tokens: Vec<u32>,
+    warm_up: usize,
     rest: Vec<f32>,
     ids: Vec<u32>,
     logprobs: Vec<f32>,
@@ -147,12 +150,15 @@ impl Predictions {
         assert_eq!(&bytes[..4], b"HZKL");
         let mut words = bytes[4..].chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap()));
         let mut take = |n: usize| words.by_ref().take(n).collect::<Vec<u32>>();
-        let head = take(4);
-        let (n, k) = (head[1] as usize, head[2] as usize);
-        let floats = |words: Vec<u32>| words.into_iter().map(f32::from_bits).collect();
-        let (tokens, rest) = (take(n), floats(take(n)));
+        let head = take(5);
+        assert_eq!(head[0], 2, "format version");
+        let (n_fed, warm_up, k) = (head[1] as usize, head[2] as usize, head[3] as usize);
+        let n = n_fed - warm_up;
+        let floats = |words: Vec<u32>| words.into_iter().map(f32::from_bits).collect::<Vec<f32>>();
+        let (tokens, rest) = (take(n_fed), floats(take(n)));
         let (ids, logprobs) = (take(n * k), floats(take(n * k)));
-        Self { tokens, rest, ids, logprobs, k }
+        assert_eq!(logprobs.len(), n * k, "{}", path.display());
+        Self { tokens, warm_up, rest, ids, logprobs, k }
     }
 
     /// KL of row `i` from these predictions to ours, and whether the best token is the same.
@@ -177,26 +183,29 @@ impl Predictions {
 fn check_predictions(oracle: &Oracle, file: &ModelFile, name: &str) {
     let read = |kind| Predictions::read(&root().join(format!("testdata/tokens/{name}.kl.{kind}.bin")));
     let (float, quantised) = (read("f32"), read("q"));
-    assert_eq!(float.tokens, quantised.tokens);
-    let n = float.tokens.len();
-    assert_eq!(n, 500);
-    let mut decoder = decoder(file, n, 1);
+    assert_eq!((&float.tokens, float.warm_up), (&quantised.tokens, quantised.warm_up));
+    let (n, warm_up) = (float.rest.len(), float.warm_up);
+    assert_eq!((n, warm_up), (500, 16));
+    let mut decoder = decoder(file, float.tokens.len(), 1);
     let vocab = decoder.spec().vocab_size;
     let sequence = decoder.begin();
     let (mut kl_float, mut kl_quantised, mut n_same) = (0.0, 0.0, 0);
     for (part, first) in float.tokens.chunks(100).zip((0..).step_by(100)) {
         let chunk = Chunk { logits: Rows::All, ..Chunk::tokens(sequence, part) };
         let logits = decoder.forward(&[chunk]).unwrap().logits;
-        for (i, row) in logits.chunks_exact(vocab).enumerate() {
-            kl_float += float.compare(first + i, row).0 / n as f64;
-            let (kl, same) = quantised.compare(first + i, row);
+        for (position, row) in (first..).zip(logits.chunks_exact(vocab)) {
+            let Some(i) = usize::checked_sub(position, warm_up) else { continue };
+            kl_float += float.compare(i, row).0 / n as f64;
+            let (kl, same) = quantised.compare(i, row);
             kl_quantised += kl / n as f64;
             n_same += usize::from(same);
         }
     }
     let top1 = n_same as f64 / n as f64;
     let model = &oracle.model;
-    println!("{model}: KL {kl_float:.1e} to F32 weights; {kl_quantised:.1e}, top-1 {top1:.3} to 8-bit activations");
+    println!(
+        "{model}: KL {kl_float:.1e} to F32 weights; {kl_quantised:.1e}, top-1 {top1:.3} to 8-bit activations"
+    );
     assert!(kl_float < KL_F32_MAX, "{model}: KL {kl_float:e} to the oracle with F32 weights");
     assert!(kl_quantised < KL_QUANTISED_MAX, "{model}: KL {kl_quantised:e} to the quantised oracle");
     assert!(top1 >= TOP1_MIN, "{model}: top-1 agreement {top1}");
