@@ -3,6 +3,8 @@
 //! The files are the tiny models of `testdata/tiny` with one thing changed. Oracles of the defaults: the configuration
 //! classes of transformers 5.24, and llama.cpp's reading of GGUF keys (`src/models/*.cpp` as in llama-cpp-python 0.3.36).
 
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
 mod common;
 
 use std::{

@@ -158,6 +158,19 @@ fn a_row_attends_with_the_same_bits_in_any_batch() {
     }
 }
 
+/// A request that computes NaN does not reach the rows of others, in its own tile or in later ones.
+#[test]
+fn a_row_of_nan_stays_alone() {
+    let seed = (0..).find(|&s| Case::new(s).rows == 70).unwrap();
+    let mut case = Case::new(seed);
+    let clean = case.run(&mut cpu(1), 0..case.rows).unwrap();
+    let width = case.width();
+    case.q[..width].fill(f32::NAN);
+    let got = case.run(&mut cpu(1), 0..case.rows).unwrap();
+    assert!(got[..width].iter().all(|v| v.is_nan()));
+    assert!(bits(&got[width..]) == bits(&clean[width..]));
+}
+
 #[test]
 fn a_sink_alone_takes_its_share() {
     // One key with score 0 and a sink of ln 3: the value gets 1/4.

@@ -12,6 +12,8 @@ mod memory;
 mod rows;
 mod simd;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use memory::{Cells, Floats, Memory};
@@ -75,12 +77,13 @@ impl Cpu {
         self.parallel.n_threads()
     }
 
-    /// Lets `f` write a buffer that is taken out of the memory meanwhile.
+    /// Lets `f` write a buffer that is taken out of the memory meanwhile. It comes back after a panic too: the
+    /// cache of a model must outlive the request that met a bug of ours.
     fn write(&mut self, out: &Buffer, f: impl FnOnce(&Self, &mut Cells) -> Result<()>) -> Result<()> {
         let mut cells = self.memory.take(out)?;
-        let result = f(self, &mut cells);
+        let result = catch_unwind(AssertUnwindSafe(|| f(self, &mut cells)));
         self.memory.put(out, cells);
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// The same for f32 buffers.
@@ -214,5 +217,22 @@ impl Backend for Cpu {
 
     fn moe_combine(&mut self, out: &Buffer, args: &MoeCombine<'_>) -> Result<()> {
         self.write_f32(out, |cpu, y| cpu.moe_combine_to(out, y, args))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_outlives_a_panic_while_it_is_written() {
+        let mut cpu = Cpu::new(CpuOptions { threads: Some(1) }).unwrap();
+        let buffer = cpu.alloc(DType::F32, 1).unwrap();
+        cpu.upload_f32(&buffer, &[7.0]).unwrap();
+        let panics = |cpu: &mut Cpu| cpu.write(&buffer, |_, _| panic!("a bug"));
+        assert!(catch_unwind(AssertUnwindSafe(|| panics(&mut cpu))).is_err());
+        let mut out = [0.0];
+        cpu.download_f32(&buffer, &mut out).unwrap();
+        assert_eq!(out, [7.0]);
     }
 }
