@@ -23,10 +23,10 @@ const PULL_EXAMPLES: &str = "\
 Examples:
   hanzo pull qwen2.5-coder:0.5b        a model of the catalog
   hanzo pull org/repo:Q4_K_M           one quantisation of a hub repository
-  hanzo pull https://host/model.gguf   an address
+  hanzo pull https://example.com/model.gguf   an address
 
-A download that was cut goes on where it stopped. Each file is checked before it
-is used.";
+A download that was cut goes on where it stopped. A file is used only after its
+length was checked, and its sha256 wherever one is stated.";
 
 /// Fetch a model into the cache and print where it lies
 #[derive(Debug, Args)]
@@ -88,10 +88,10 @@ pub(crate) fn list(args: &ListArgs, environment: &Environment) -> Result<()> {
     let models = hub.list()?;
     let shown = match (args.catalog, args.json) {
         (false, false) => installed_text(&models, environment.colours),
-        (false, true) => json_text(models.iter().map(|model| show::installed_json(&hub, model)).collect()),
+        (false, true) => json_text(&models.iter().map(|model| show::installed_json(&hub, model)).collect()),
         (true, false) => catalog_text(&hub, &models, environment.colours),
         (true, true) => {
-            json_text(hub.config().catalog.iter().map(|row| catalog_json(row, &models)).collect())
+            json_text(&hub.config().catalog.iter().map(|row| catalog_json(row, &models)).collect())
         }
     };
     if shown.is_empty() {
@@ -101,7 +101,7 @@ pub(crate) fn list(args: &ListArgs, environment: &Environment) -> Result<()> {
 }
 
 /// Pretty JSON and a line break.
-fn json_text(value: Json) -> String {
+fn json_text(value: &Json) -> String {
     format!("{value:#}\n")
 }
 
@@ -111,7 +111,7 @@ fn installed_text(models: &[Installed], colours: bool) -> String {
     }
     let row = |model: &Installed| {
         let state = match &model.problem {
-            None => origin(model.official).to_owned(),
+            None => mark(model.official).to_owned(),
             Some(problem) => styled(&shortened(problem, 200), Style::Bad, colours),
         };
         vec![
@@ -121,13 +121,13 @@ fn installed_text(models: &[Installed], colours: bool) -> String {
             state,
         ]
     };
-    let head = ["NAME", "SIZE", "LICENCE", "UPLOADED BY"].map(str::to_owned).to_vec();
+    let head = ["NAME", "SIZE", "LICENCE", "PACKAGE"].map(str::to_owned).to_vec();
     output::columns(&[head].into_iter().chain(models.iter().map(row)).collect::<Vec<_>>())
 }
 
-/// Who uploaded a package.
-fn origin(official: bool) -> &'static str {
-    if official { "publisher" } else { "others" }
+/// Marks what is known not to come from the model's publisher; of what the user named nothing is known.
+fn mark(official: bool) -> &'static str {
+    if official { "" } else { "unofficial" }
 }
 
 /// A licence without the address behind it.
@@ -139,21 +139,21 @@ fn short_licence(licence: &str) -> String {
 fn catalog_text(hub: &Hub, models: &[Installed], colours: bool) -> String {
     let catalog = hub.config().catalog;
     let row = |row: &CatalogModel| {
-        let uploaded = match official(row) {
+        let package = match official(row) {
             (true, true) => "both",
-            (true, false) => origin(true),
-            (false, _) => origin(false),
+            (true, false) => "official",
+            (false, _) => "unofficial",
         };
         let here = if is_here(row, models) { styled("yes", Style::Good, colours) } else { "no".to_owned() };
         vec![
             row.full_name(),
             HumanBytes(row.size).to_string(),
             short_licence(row.licence),
-            uploaded.to_owned(),
+            package.to_owned(),
             here,
         ]
     };
-    let head = ["NAME", "SIZE", "LICENCE", "UPLOADED BY", "HERE"].map(str::to_owned).to_vec();
+    let head = ["NAME", "SIZE", "LICENCE", "PACKAGE", "HERE"].map(str::to_owned).to_vec();
     output::columns(&[head].into_iter().chain(catalog.iter().map(row)).collect::<Vec<_>>())
 }
 

@@ -118,7 +118,7 @@ fn the_catalog_is_listed_with_licence_size_and_uploader() {
         assert!(row["sources"].as_array().unwrap().iter().all(|source| source["official"].is_boolean()));
     }
     let text = home.run(&["list", "--catalog"]).good();
-    for wanted in ["NAME", "UPLOADED BY", "smollm2:135m", "93.81 MiB", "Apache-2.0"] {
+    for wanted in ["NAME", "PACKAGE", "smollm2:135m", "93.81 MiB", "Apache-2.0"] {
         assert!(text.contains(wanted), "{wanted:?} is missing from {text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -7,7 +7,7 @@ use hanzo_hub::{Hub, Installed, ModelFiles, Plan, Resolved};
 use indicatif::HumanBytes;
 use serde_json::{Value as Json, json};
 
-use super::{json_text, origin};
+use super::{json_text, mark};
 use crate::{
     environment::Environment,
     error::{Error, Result},
@@ -43,7 +43,7 @@ pub(crate) fn show(args: &ShowArgs, environment: &Environment) -> Result<()> {
         (Resolved::Cached(files), Err(_)) => (elsewhere_json(&files), elsewhere_rows(&files)),
         (Resolved::NotCached(plan), Err(_)) => (plan_json(&plan), plan_rows(&plan)),
     };
-    output::print(&if args.json { json_text(json) } else { output::columns(&rows) })
+    output::print(&if args.json { json_text(&json) } else { output::columns(&rows) })
 }
 
 fn row(name: &str, value: impl Into<String>) -> Vec<String> {
@@ -78,8 +78,10 @@ fn installed_rows(hub: &Hub, model: &Installed) -> Vec<Vec<String>> {
         row("size", HumanBytes(model.size).to_string()),
         row("licence", &model.licence),
         row("source", &model.source),
-        row("uploaded by", origin(model.official)),
     ];
+    if !model.official {
+        rows.push(row("package", mark(false)));
+    }
     for (name, size, sha256) in &model.files {
         rows.push(row("file", format!("{name}, {}", HumanBytes(*size))));
         rows.push(row("  sha256", sha256));
