@@ -7,19 +7,20 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use hanzo_engine::{
-    CancelToken, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, ModelFile, PromptStats,
-    Request, Summary,
+    CancelToken, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, ModelFile,
+    PromptStats, Request, Summary,
     text::{ChatTemplate, EncodeOptions, RenderOptions, Tokenizer},
 };
 use hanzo_ml::DType;
 use indicatif::HumanBytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
     output::{note, print},
+    sampling::SamplingArgs,
 };
 
 /// The model where nobody names one.
@@ -27,15 +28,25 @@ pub(crate) const DEFAULT_MODEL: &str = "smollm2:135m";
 /// The most that is read from standard input.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Answer a prompt.
-///
-/// The prompt is PROMPT, standard input, or both joined. Decoding is greedy: the same prompt gives the same
-/// answer.
+/// Ends the help.
+const EXAMPLES: &str = "\
+Examples:
+  hanzo run \"Why is the sky blue?\"
+  hanzo run -m qwen2.5-coder:1.5b \"FizzBuzz in C\"
+  hanzo run -m model.gguf --system \"Be brief.\" < question.txt
+  git diff | hanzo run \"What does this change?\"
+
+The prompt is PROMPT, standard input, or both joined. Without --temp, and unless
+the model's file recommends a temperature, the most likely token is taken each
+time: the same prompt gives the same answer.";
+
+/// Answer a prompt
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// What to answer
+    /// What to answer [default: standard input]
     prompt: Option<String>,
-    /// Model: a file or folder, a name of the catalog, or a hub id org/repo[:quant]
+    /// Model: a file or folder, a catalog name, or a hub id org/repo[:quant]
     #[arg(short, long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
     model: String,
     /// What the model is told about its task before the prompt
@@ -47,9 +58,6 @@ pub(crate) struct RunArgs {
     /// Most tokens of the answer [default: until the model ends it or the context is full]
     #[arg(short = 'n', long, value_name = "N")]
     predict: Option<usize>,
-    /// Go on when the model ends its answer
-    #[arg(long)]
-    ignore_eos: bool,
     /// Context: tokens of prompt and answer together [default: as trained, at most 4096]
     #[arg(short, long, value_name = "N")]
     ctx_size: Option<usize>,
@@ -75,12 +83,14 @@ pub(crate) struct RunArgs {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
     hub: HubArgs,
 }
 
 /// Element types of the key/value cache.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum CacheType {
+pub(crate) enum CacheType {
     F32,
     F16,
     Bf16,
@@ -108,6 +118,10 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
     let prompt = prompt(args, environment)?;
     let files = args.hub.fetch(&args.model, environment)?;
     let file = ModelFile::open(files.main_path())?;
+    let sampling = args.sampling.params(&file)?;
+    if let Some(option) = args.sampling.without_effect(&sampling) {
+        note(&format!("--{option} has no effect on a greedy answer; --temp makes it another"));
+    }
     let options = load_options(args);
     let plan = MemoryPlan::new(&file, &options)?;
     if args.verbose {
@@ -118,11 +132,20 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
     let ids = encode(args, &prompt, &model)?;
     let backend = model.backend_name();
     let engine = Engine::start(model)?;
-    let request = Request { prompt: ids, max_tokens: args.predict, ignore_eos: args.ignore_eos };
+    let effective = sampling.effective();
+    let request = Request {
+        prompt: ids,
+        max_tokens: args.predict,
+        ignore_eos: args.sampling.ignore_eos,
+        sampling,
+        stop: args.sampling.stop.clone(),
+    };
     let generation = engine.generate(request)?;
     end_on_interrupt(&generation.cancel_token())?;
     let answer = follow(generation, !args.json)?;
-    answer.report(args, &files.name, &backend, engine.context())
+    let facts =
+        Facts { model: &files.name, backend: &backend, context: engine.context(), sampling: effective };
+    answer.report(args, &facts)
 }
 
 fn load_options(args: &RunArgs) -> LoadOptions {
@@ -144,7 +167,10 @@ fn prompt(args: &RunArgs, environment: &Environment) -> Result<String> {
         let read = io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_string(&mut input);
         read.map_err(|e| Error::failed(format!("standard input: {e}")))?;
         if input.len() as u64 > INPUT_BYTES_MAX {
-            return Err(Error::failed(format!("standard input has more than {}", HumanBytes(INPUT_BYTES_MAX))));
+            return Err(Error::failed(format!(
+                "standard input has more than {}",
+                HumanBytes(INPUT_BYTES_MAX)
+            )));
         }
     }
     let prompt = match &args.prompt {
@@ -172,7 +198,8 @@ fn encode(args: &RunArgs, prompt: &str, model: &Model) -> Result<Vec<u32>> {
     };
     let text = render(template, args, prompt, tokenizer)?;
     // Many templates write the first token themselves.
-    let begun = tokenizer.bos().and_then(|id| tokenizer.token_text(id)).is_some_and(|bos| text.starts_with(bos));
+    let begun =
+        tokenizer.bos().and_then(|id| tokenizer.token_text(id)).is_some_and(|bos| text.starts_with(bos));
     Ok(tokenizer.encode(&text, EncodeOptions { add_special: !begun, parse_special: true })?)
 }
 
@@ -208,6 +235,14 @@ fn end_on_interrupt(cancel: &CancelToken) -> Result<()> {
     ctrlc::set_handler(handler).map_err(|e| Error::failed(format!("interrupt handler: {e}")))
 }
 
+/// What a report names besides the answer.
+struct Facts<'a> {
+    model: &'a str,
+    backend: &'a str,
+    context: usize,
+    sampling: Value,
+}
+
 /// What came of a generation.
 struct Answer {
     text: String,
@@ -237,7 +272,8 @@ fn follow(generation: Generation, stream: bool) -> Result<Answer> {
 }
 
 impl Answer {
-    fn report(&self, args: &RunArgs, model: &str, backend: &str, context: usize) -> Result<()> {
+    fn report(&self, args: &RunArgs, facts: &Facts<'_>) -> Result<()> {
+        let Facts { model, backend, context, sampling } = facts;
         let speeds = Speeds::new(self);
         if args.json {
             let object = json!({
@@ -249,6 +285,7 @@ impl Answer {
                 "completion_tokens": self.summary.n_tokens,
                 "time_to_first_token_s": speeds.first_s,
                 "decode_tokens_per_s": speeds.decode,
+                "sampling": sampling,
             });
             print(&format!("{object}\n"))?;
         } else {

@@ -4,6 +4,7 @@
 //! * [`family`]: one file per family, metadata to spec.
 //! * [`decoder`]: the one forward pass over a ragged batch; [`cache`]: its bookkeeping.
 //! * [`Engine`]: the thread that runs requests.
+//! * [`sample`]: how the next token is chosen.
 //! * [`text`]: tokenizer, streaming detokenizer, chat template.
 
 pub mod cache;
@@ -13,6 +14,7 @@ mod error;
 pub mod family;
 mod model_file;
 pub mod rope;
+pub mod sample;
 pub mod spec;
 pub mod text;
 

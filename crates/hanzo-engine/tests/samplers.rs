@@ -1,5 +1,7 @@
 //! Samplers against an independent version in numpy (`tools/oracle/samplers.py`), and draws against their probabilities.
 
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
 use std::{collections::HashMap, path::Path, sync::Arc};
 
 use hanzo_engine::sample::{Sampler, SamplingOption, SamplingParams, TokenBytes};

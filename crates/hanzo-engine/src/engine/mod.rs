@@ -5,6 +5,7 @@
 
 mod model;
 mod scheduler;
+mod stop;
 mod worker;
 
 pub use model::{DEFAULT_CONTEXT, LoadOptions, MemoryPlan, Model, check, load_template, load_tokenizer};
@@ -19,7 +20,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{Error, Result, text::Tokenizer};
+use crate::{Error, Result, sample::SamplingParams, text::Tokenizer};
+use stop::{N_STOPS_MAX, STOP_BYTES_MAX};
 use worker::{Command, Worker};
 
 /// What to generate.
@@ -29,8 +31,12 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// Tokens of the answer; `None` is as many as the context holds.
     pub max_tokens: Option<usize>,
-    /// Whether tokens that end an answer are kept as part of it.
+    /// Whether tokens that end an answer are never chosen.
     pub ignore_eos: bool,
+    /// How tokens are chosen.
+    pub sampling: SamplingParams,
+    /// Texts that end the answer; they are not part of it.
+    pub stop: Vec<String>,
 }
 
 /// What happens during a generation.
@@ -38,7 +44,7 @@ pub struct Request {
 pub enum Event {
     /// The prompt is done and the first token chosen.
     Prompt(PromptStats),
-    /// One more token; its text may be empty while a character is incomplete.
+    /// One more token; its text may be empty while a character is incomplete or may belong to a stop text.
     Token {
         /// The token's id.
         id: u32,
@@ -63,7 +69,7 @@ pub struct PromptStats {
 pub struct Summary {
     /// Why it ended.
     pub reason: FinishReason,
-    /// Text that the detokenizer still held back.
+    /// Text that was still held back.
     pub rest: String,
     /// Tokens of the answer, the one that ended it not counted.
     pub n_tokens: usize,
@@ -74,7 +80,7 @@ pub struct Summary {
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// The model ended its answer.
+    /// The model ended its answer, or wrote a stop text.
     Stop,
     /// `max_tokens` were written.
     MaxTokens,
@@ -174,7 +180,8 @@ impl Engine {
     /// Sends a request.
     ///
     /// # Errors
-    /// If the prompt is empty, holds ids that the model lacks, or fills the context; if the engine has ended.
+    /// If the prompt is empty or fills the context, if an option of sampling is out of range or a stop text too long; if the
+    /// engine has ended.
     pub fn generate(&self, request: Request) -> Result<Generation> {
         let n = request.prompt.len();
         if n == 0 {
@@ -186,11 +193,29 @@ impl Engine {
                 "the prompt's {n} tokens leave no room in the context of {context}"
             )));
         }
+        self.check_options(&request)?;
         let (sender, events) = mpsc::channel();
         let cancel = CancelToken::default();
         let command = Command::Submit { request, events: sender, cancel: cancel.clone() };
         let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
         if sent { Ok(Generation { events, cancel }) } else { Err(Error::engine("the engine has ended")) }
+    }
+}
+
+impl Engine {
+    fn check_options(&self, request: &Request) -> Result<()> {
+        request.sampling.check().map_err(Error::request)?;
+        let n_tokens = self.tokenizer.vocab_size();
+        if let Some((id, _)) = request.sampling.logit_bias.iter().find(|(id, _)| *id as usize >= n_tokens) {
+            return Err(Error::request(format!("logit-bias: token {id} is not one of the {n_tokens} tokens")));
+        }
+        if request.stop.len() > N_STOPS_MAX {
+            return Err(Error::request(format!("{} stop texts are more than {N_STOPS_MAX}", request.stop.len())));
+        }
+        let odd = request.stop.iter().map(String::len).find(|&n| n == 0 || n > STOP_BYTES_MAX);
+        odd.map_or(Ok(()), |n| {
+            Err(Error::request(format!("a stop text of {n} bytes; it may have 1 to {STOP_BYTES_MAX}")))
+        })
     }
 }
 

@@ -27,7 +27,10 @@ impl StopWatch {
     pub fn push(&mut self, piece: &str) -> (String, bool) {
         self.held.push_str(piece);
         // The first to be complete ends the text, whatever began before it; so it would if the text came byte by byte.
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str()).map(|at| (at + stop.len(), at)));
+        let found = self
+            .stops
+            .iter()
+            .filter_map(|stop| self.held.find(stop.as_str()).map(|at| (at + stop.len(), at)));
         if let Some((_, start)) = found.min() {
             self.held.truncate(start);
             return (std::mem::take(&mut self.held), true);
@@ -76,7 +79,8 @@ mod tests {
         let mut rng = Rng::new(4);
         let mut n_stopped = 0;
         for _ in 0..5000 {
-            let mut word = |max: usize| -> String { (0..1 + rng.below(max)).map(|_| alphabet[rng.below(5)]).collect() };
+            let mut word =
+                |max: usize| -> String { (0..1 + rng.below(max)).map(|_| alphabet[rng.below(5)]).collect() };
             let text = word(12);
             let stops: Vec<String> = (0..3).map(|_| word(3)).collect();
             let stops: Vec<&str> = stops.iter().map(String::as_str).collect();

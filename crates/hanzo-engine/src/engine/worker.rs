@@ -3,17 +3,19 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::Instant,
 };
 
 use super::{
     CancelToken, Event, FinishReason, Model, PromptStats, Request, Summary,
     scheduler::{Batch, JobId, JobRows, Limits, Scheduler},
+    stop::StopWatch,
 };
 use crate::{
     Error, Result,
     decoder::{Chunk, Rows},
+    sample::{Sampler, TokenBytes},
     text::DecodeStream,
 };
 
@@ -30,7 +32,11 @@ struct Job {
     arrived: Instant,
     first_token: Option<Instant>,
     n_tokens: usize,
+    sampler: Sampler,
     text: DecodeStream,
+    stop: StopWatch,
+    /// A stop text was written: what comes after it is no part of the answer.
+    stopped: bool,
 }
 
 pub(super) struct Worker {
@@ -87,9 +93,30 @@ impl Worker {
         let id = JobId(self.n_jobs);
         self.n_jobs += 1;
         self.scheduler.submit(id, request.prompt.clone());
-        let text = self.model.tokenizer.stream(true);
-        let job = Job { request, events, cancel, arrived: Instant::now(), first_token: None, n_tokens: 0, text };
+        let job = Job {
+            sampler: self.sampler(&request),
+            text: self.model.tokenizer.stream(true),
+            stop: StopWatch::new(request.stop.clone()),
+            stopped: false,
+            request,
+            events,
+            cancel,
+            arrived: Instant::now(),
+            first_token: None,
+            n_tokens: 0,
+        };
         self.jobs.insert(id, job);
+    }
+
+    fn sampler(&self, request: &Request) -> Sampler {
+        let mut params = request.sampling.clone();
+        let tokenizer = self.model.tokenizer.clone();
+        if request.ignore_eos {
+            params.logit_bias.extend(tokenizer.end_of_generation().iter().map(|&id| (id, f32::NEG_INFINITY)));
+        }
+        let token_bytes: TokenBytes =
+            Arc::new(move |id| tokenizer.token_bytes(id).unwrap_or_default().to_vec());
+        Sampler::new(params, &request.prompt, token_bytes)
     }
 
     fn end_cancelled(&mut self) {
@@ -108,7 +135,11 @@ impl Worker {
         let chunks: Vec<Chunk> = sampled.chain(partial).collect();
         let output = self.model.decoder.forward(&chunks)?;
         let vocab = self.model.decoder.spec().vocab_size;
-        Ok(output.logits.chunks_exact(vocab).map(argmax).collect())
+        let sample = |(rows, logits): (&JobRows, &[f32])| {
+            let job = self.jobs.get_mut(&rows.job).ok_or_else(|| Error::engine("a job ran that is gone"))?;
+            Ok(job.sampler.sample(logits))
+        };
+        batch.sampled.iter().zip(output.logits.chunks_exact(vocab)).map(sample).collect()
     }
 
     fn commit(&mut self, batch: &Batch, tokens: &[u32]) {
@@ -139,8 +170,12 @@ impl Worker {
             return Some(FinishReason::Stop);
         }
         job.n_tokens += 1;
-        let text = job.text.push(token);
+        let (text, stopped) = job.stop.push(&job.text.push(token));
         job.send(Ok(Event::Token { id: token, text }));
+        if stopped {
+            job.stopped = true;
+            return Some(FinishReason::Stop);
+        }
         if job.request.max_tokens.is_some_and(|max| job.n_tokens >= max) {
             return Some(FinishReason::MaxTokens);
         }
@@ -154,9 +189,11 @@ impl Worker {
             self.model.decoder.end(sequence);
         }
         if let Some(job) = self.jobs.remove(&id) {
-            let Job { events, text, n_tokens, first_token, .. } = job;
-            let decode_time = first_token.map(|t| t.elapsed()).unwrap_or_default();
-            let summary = Summary { reason, rest: text.finish(), n_tokens, decode_time };
+            let decode_time = job.first_token.map(|t| t.elapsed()).unwrap_or_default();
+            let n_tokens = job.n_tokens;
+            let (events, rest, stopped) = job.finish();
+            let reason = if stopped { FinishReason::Stop } else { reason };
+            let summary = Summary { reason, rest, n_tokens, decode_time };
             // A receiver that is gone has cancelled.
             drop(events.send(Ok(Event::Done(summary))));
         }
@@ -176,20 +213,19 @@ impl Worker {
 }
 
 impl Job {
+    /// Where to send the end, the text that was still held back, and whether that completed a stop text.
+    fn finish(mut self) -> (mpsc::Sender<Result<Event>>, String, bool) {
+        if self.stopped {
+            return (self.events, String::new(), true);
+        }
+        let (mut rest, stopped) = self.stop.push(&self.text.finish());
+        rest.push_str(&self.stop.finish());
+        (self.events, rest, stopped)
+    }
+
     fn send(&self, event: Result<Event>) {
         if self.events.send(event).is_err() {
             self.cancel.cancel();
         }
     }
-}
-
-/// The first of the largest logits; a NaN is never chosen while there is a number.
-pub(crate) fn argmax(logits: &[f32]) -> u32 {
-    let mut best = (0u32, f32::NEG_INFINITY);
-    for (id, &logit) in (0u32..).zip(logits) {
-        if logit > best.1 {
-            best = (id, logit);
-        }
-    }
-    best.0
 }

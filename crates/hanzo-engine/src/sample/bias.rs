@@ -10,7 +10,7 @@ pub(super) fn apply(candidates: &mut Candidates, biases: &[(u32, f32)]) {
     }
     let mut biases = biases.to_vec();
     biases.sort_by_key(|&(id, _)| id);
-    candidates.edit(|candidate| {
+    candidates.edit_some(biases.iter().map(|&(id, _)| id), |candidate| {
         let first = biases.partition_point(|&(id, _)| id < candidate.id);
         let of_token = biases[first..].iter().take_while(|&&(id, _)| id == candidate.id);
         of_token.fold(candidate.logit, |logit, &(_, bias)| logit + bias)

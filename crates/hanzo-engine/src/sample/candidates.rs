@@ -41,19 +41,23 @@ const COLLECT_MIN: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     items: Vec<Candidate>,
+    /// Best first.
     sorted: bool,
+    /// By ascending id.
+    by_id: bool,
 }
 
 impl Candidates {
     /// Starts anew from the logits of the whole vocabulary.
     pub fn fill(&mut self, logits: &[f32]) {
         self.items.clear();
-        self.items.reserve(logits.len());
-        self.sorted = false;
-        for (id, &logit) in (0u32..).zip(logits) {
-            if let Some(logit) = finite(logit) {
-                self.items.push(Candidate { id, logit });
-            }
+        (self.sorted, self.by_id) = (false, true);
+        let all = (0u32..).zip(logits);
+        if logits.iter().fold(true, |finite, logit| finite & logit.is_finite()) {
+            // The sum as in `finite`.
+            self.items.extend(all.map(|(id, logit)| Candidate { id, logit: logit + 0.0 }));
+        } else {
+            self.items.extend(all.filter_map(|(id, &logit)| Some(Candidate { id, logit: finite(logit)? })));
         }
         self.ensure_one(Candidate { id: 0, logit: 0.0 });
     }
@@ -62,7 +66,7 @@ impl Candidates {
         &self.items
     }
 
-    /// Gives candidates new logits; those that become impossible go.
+    /// Gives every candidate a new logit; those that become impossible go.
     pub fn edit(&mut self, mut logit: impl FnMut(Candidate) -> f32) {
         let spare = self.best();
         self.items.retain_mut(|candidate| {
@@ -74,6 +78,30 @@ impl Candidates {
         self.ensure_one(spare);
     }
 
+    /// Gives the candidates among some tokens new logits; those that become impossible go.
+    pub fn edit_some(&mut self, ids: impl IntoIterator<Item = u32>, mut logit: impl FnMut(Candidate) -> f32) {
+        let mut ids: Vec<u32> = ids.into_iter().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let indices: Vec<usize> = if self.by_id {
+            ids.iter().filter_map(|id| self.items.binary_search_by_key(id, |c| c.id).ok()).collect()
+        } else {
+            (0..self.items.len()).filter(|&i| ids.binary_search(&self.items[i].id).is_ok()).collect()
+        };
+        let new: Vec<Option<f32>> = indices.iter().map(|&i| finite(logit(self.items[i]))).collect();
+        let n_gone = new.iter().filter(|logit| logit.is_none()).count();
+        let spare = (n_gone == self.items.len()).then(|| self.best());
+        for (&i, new) in indices.iter().zip(&new) {
+            // The mark of those that go, for a moment.
+            self.items[i].logit = new.unwrap_or(f32::NAN);
+        }
+        if n_gone > 0 {
+            self.items.retain(|c| !c.logit.is_nan());
+        }
+        self.sorted = false;
+        self.items.extend(spare);
+    }
+
     /// Keeps the candidates that a test passes, but always the best one; the order stays.
     pub fn retain(&mut self, mut test: impl FnMut(Candidate) -> bool) {
         let spare = self.best();
@@ -81,7 +109,7 @@ impl Candidates {
         self.ensure_one(spare);
     }
 
-    /// Keeps the candidates at these indices.
+    /// Keeps the candidates at these indices, in their order; none is the best alone.
     pub fn keep(&mut self, mut indices: Vec<usize>) {
         let spare = self.best();
         indices.sort_unstable();
@@ -92,14 +120,14 @@ impl Candidates {
     /// Keeps the best `k`, sorted; 0 counts as 1.
     pub fn keep_best(&mut self, k: usize) {
         self.items = self.best_of(k.max(1));
-        self.sorted = true;
+        (self.sorted, self.by_id) = (true, false);
     }
 
     /// Sorts.
     pub fn sort(&mut self) {
         if !self.sorted {
             self.items.sort_unstable_by(Candidate::order);
-            self.sorted = true;
+            (self.sorted, self.by_id) = (true, false);
         }
     }
 
@@ -205,7 +233,11 @@ mod tests {
                     let mut ids: Vec<u32> = (0..n as u32).collect();
                     ids.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
                     ids.truncate(k);
-                    assert_eq!(best.iter().map(|c| c.id).collect::<Vec<_>>(), ids, "n {n} k {k} spread {spread}");
+                    assert_eq!(
+                        best.iter().map(|c| c.id).collect::<Vec<_>>(),
+                        ids,
+                        "n {n} k {k} spread {spread}"
+                    );
                 }
             }
         }

@@ -34,8 +34,8 @@ fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     }
     let ln_base = f64::from(params.dry_base).ln();
     let exponent_max = if ln_base > 1e-6 { (LN_MAX / ln_base).floor() } else { f64::INFINITY };
-    candidates.edit(|candidate| {
-        let Some(&length) = lengths.get(&candidate.id) else { return candidate.logit };
+    candidates.edit_some(lengths.keys().copied(), |candidate| {
+        let length = lengths[&candidate.id];
         if holds_any(&(context.token_bytes)(candidate.id), &breakers) {
             return candidate.logit;
         }
@@ -151,7 +151,8 @@ mod tests {
             let breaker = ["\n", "ab", "aba", "bb\n", "aab"][rng.below(5)];
             let text: String = window.iter().map(|&id| PIECES[id as usize]).collect();
             let mut expected = 0;
-            if let Some(start) = text.as_bytes().windows(breaker.len()).rposition(|w| w == breaker.as_bytes()) {
+            if let Some(start) = text.as_bytes().windows(breaker.len()).rposition(|w| w == breaker.as_bytes())
+            {
                 let mut reached = 0;
                 expected = 1 + window
                     .iter()

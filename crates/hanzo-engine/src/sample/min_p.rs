@@ -2,7 +2,8 @@
 
 use super::{Context, SamplerKind, candidates::Candidates};
 
-pub(super) static MIN_P: SamplerKind = SamplerKind { name: "min_p", aliases: &[], changes_logits: false, apply };
+pub(super) static MIN_P: SamplerKind =
+    SamplerKind { name: "min_p", aliases: &[], changes_logits: false, apply };
 
 fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     let p = f64::from(context.params.min_p);

@@ -3,7 +3,10 @@
 //! Version 1 estimates the exponent of a Zipf law from the most likely tokens and cuts after `k` of them; version 2 cuts where
 //! the surprise exceeds `mu`. Both then move `mu` by the error of what was drawn.
 
-use super::{candidates::Candidates, philox::Draws};
+use super::{
+    candidates::{Candidate, Candidates},
+    philox::Draws,
+};
 
 /// Tokens that the exponent is estimated from, as in the paper.
 const N_ESTIMATE: usize = 100;
@@ -26,15 +29,14 @@ impl Mirostat {
 
     /// Version 1: keeps what may be drawn. `vocab_size` is that of the model.
     pub fn cut_by_rank(&self, candidates: &mut Candidates, vocab_size: usize) {
-        candidates.sort();
-        let k = self.rank(candidates, vocab_size as f64);
+        let k = self.rank(&candidates.best_of(N_ESTIMATE), vocab_size as f64);
         // A conversion of floats saturates; no number counts as 1.
         candidates.keep_best(k.max(1.0) as usize);
     }
 
-    fn rank(&self, candidates: &Candidates, vocab_size: f64) -> f64 {
+    fn rank(&self, best: &[Candidate], vocab_size: f64) -> f64 {
         let (mut ratios, mut squares) = (0.0, 0.0);
-        for (i, pair) in candidates.items().windows(2).take(N_ESTIMATE - 1).enumerate() {
+        for (i, pair) in best.windows(2).enumerate() {
             let t = ((i + 2) as f64 / (i + 1) as f64).ln();
             ratios += t * (f64::from(pair[0].logit) - f64::from(pair[1].logit));
             squares += t * t;
@@ -46,11 +48,10 @@ impl Mirostat {
 
     /// Version 2: keeps what may be drawn.
     pub fn cut_by_surprise(&self, candidates: &mut Candidates) {
+        let probabilities = candidates.probabilities();
+        let surprising = |p: f64| -p.log2() > self.mu;
+        candidates.keep((0..probabilities.len()).filter(|&i| !surprising(probabilities[i])).collect());
         candidates.sort();
-        let surprising = candidates.probabilities().iter().position(|p| -p.log2() > self.mu);
-        if let Some(n) = surprising {
-            candidates.keep_best(n);
-        }
     }
 
     /// Draws a token and learns from it.

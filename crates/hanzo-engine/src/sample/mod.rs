@@ -66,7 +66,10 @@ impl SamplerKind {
     pub fn find(name: &str) -> Option<&'static Self> {
         let plain = |name: &str| name.to_lowercase().replace(['-', '_'], "");
         let wanted = plain(name);
-        SAMPLERS.iter().copied().find(|kind| plain(kind.name) == wanted || kind.aliases.contains(&wanted.as_str()))
+        SAMPLERS
+            .iter()
+            .copied()
+            .find(|kind| plain(kind.name) == wanted || kind.aliases.contains(&wanted.as_str()))
     }
 }
 
@@ -226,12 +229,18 @@ mod tests {
     fn greedy_is_the_first_of_the_largest() {
         let logits = [1.0, f32::NAN, 7.0, 7.0, f32::NEG_INFINITY];
         assert_eq!(sampler(&[("temp", "0")]).sample(&logits), 2);
-        assert_eq!(sampler(&[("temp", "-1"), ("xtc-probability", "1"), ("xtc-threshold", "0.1")]).sample(&logits), 2);
+        assert_eq!(
+            sampler(&[("temp", "-1"), ("xtc-probability", "1"), ("xtc-threshold", "0.1")]).sample(&logits),
+            2
+        );
         assert_eq!(sampler(&[("temp", "0"), ("mirostat", "2")]).sample(&logits), 2);
         assert_eq!(sampler(&[("temp", "0"), ("dynatemp-range", "5")]).sample(&logits), 2);
         assert_eq!(sampler(&[("temp", "0"), ("logit-bias", "2-1")]).sample(&logits), 3);
         assert_eq!(sampler(&[("temp", "0"), ("repeat-penalty", "9")]).sample(&logits), 3);
-        assert_eq!(sampler(&[("temp", "0"), ("samplers", "top_k"), ("repeat-penalty", "9")]).sample(&logits), 2);
+        assert_eq!(
+            sampler(&[("temp", "0"), ("samplers", "top_k"), ("repeat-penalty", "9")]).sample(&logits),
+            2
+        );
     }
 
     /// Every sampler, at ordinary and extreme settings, on every kind of odd logits.
@@ -246,7 +255,11 @@ mod tests {
             &[("typical-p", "0.5")],
             &[("top-n-sigma", "0.01"), ("top-k", "1000000000")],
             &[("xtc-probability", "1"), ("xtc-threshold", "0")],
-            &[("repeat-penalty", "1000000"), ("presence-penalty", "-1000000"), ("frequency-penalty", "1000000")],
+            &[
+                ("repeat-penalty", "1000000"),
+                ("presence-penalty", "-1000000"),
+                ("frequency-penalty", "1000000"),
+            ],
             &[("dry-multiplier", "1000000"), ("dry-base", "1000000"), ("dry-allowed-length", "0")],
             &[("mirostat", "1"), ("mirostat-ent", "0")],
             &[("mirostat", "1"), ("mirostat-lr", "1000"), ("mirostat-ent", "1000")],

@@ -253,7 +253,8 @@ impl SamplingOption {
 
     /// Whether it has no effect while decoding is greedy.
     pub fn needs_temperature(&self) -> bool {
-        const GREEDY: &[&str] = &["temp", "logit-bias", "repeat-", "presence-", "frequency-", "dry-", "samplers"];
+        const GREEDY: &[&str] =
+            &["temp", "logit-bias", "repeat-", "presence-", "frequency-", "dry-", "samplers"];
         !GREEDY.iter().any(|prefix| self.name.starts_with(prefix))
     }
 
@@ -304,7 +305,9 @@ impl SamplingOption {
             Field::Order => params.samplers.iter().map(|kind| kind.name).collect(),
             Field::Seed => params.seed.into(),
             // Through the text, so that 0.95 stays 0.95.
-            Field::Real(..) | Field::Count(..) => texts[0].parse::<Number>().map_or(Value::Null, Value::Number),
+            Field::Real(..) | Field::Count(..) => {
+                texts[0].parse::<Number>().map_or(Value::Null, Value::Number)
+            }
         }
     }
 }
@@ -335,7 +338,10 @@ fn count(text: &str, max: usize, negative: Option<usize>) -> Result<usize, Strin
 fn seed(text: &str) -> Result<Option<u64>, String> {
     match text.trim() {
         "-1" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| format!("{text:?} is neither -1 nor a whole number below 2^64")),
+        text => text
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("{text:?} is neither -1 nor a whole number below 2^64")),
     }
 }
 
@@ -391,7 +397,8 @@ mod tests {
         let mut params = SamplingParams::default();
         assert_eq!(params.check(), Ok(()));
         for option in OPTIONS {
-            let mut again = SamplingParams { samplers: vec![], dry_sequence_breakers: vec![], ..params.clone() };
+            let mut again =
+                SamplingParams { samplers: vec![], dry_sequence_breakers: vec![], ..params.clone() };
             option.set(&mut again, &option.texts_of(&params)).unwrap();
             assert_eq!(option.value_of(&again), option.value_of(&params), "{}", option.name);
         }

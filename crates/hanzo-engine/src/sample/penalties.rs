@@ -12,7 +12,8 @@ pub(super) static PENALTIES: SamplerKind =
 
 /// Whether there is anything to do.
 pub(super) fn is_on(params: &SamplingParams) -> bool {
-    let none = params.repeat_penalty == 1.0 && params.frequency_penalty == 0.0 && params.presence_penalty == 0.0;
+    let none =
+        params.repeat_penalty == 1.0 && params.frequency_penalty == 0.0 && params.presence_penalty == 0.0;
     params.repeat_last_n > 0 && !none
 }
 
@@ -25,8 +26,8 @@ fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     for &id in last_n(context.history, params.repeat_last_n) {
         *counts.entry(id).or_default() += 1;
     }
-    candidates.edit(|candidate| {
-        let Some(&count) = counts.get(&candidate.id) else { return candidate.logit };
+    candidates.edit_some(counts.keys().copied(), |candidate| {
+        let count = counts[&candidate.id];
         let factor = params.repeat_penalty;
         let logit = if candidate.logit <= 0.0 { candidate.logit * factor } else { candidate.logit / factor };
         logit - (count as f32 * params.frequency_penalty + params.presence_penalty)

@@ -31,7 +31,9 @@ impl SamplingParams {
 fn from_gguf(metadata: &Metadata) -> Result<SamplingParams> {
     let mut params = SamplingParams::default();
     for option in OPTIONS {
-        let Some((key, value)) = option.gguf_key.and_then(|key| Some((key, metadata.get(key)?))) else { continue };
+        let Some((key, value)) = option.gguf_key.and_then(|key| Some((key, metadata.get(key)?))) else {
+            continue;
+        };
         let error = |why: String| Error::model(metadata.path().display(), format!("{key}: {why}"));
         let text = match value {
             MetadataValue::String(text) => text.clone(),
@@ -113,8 +115,9 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             from_config(&path)
         };
-        let params =
-            read(r#"{"do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": null, "repetition_penalty": 1.1}"#);
+        let params = read(
+            r#"{"do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": null, "repetition_penalty": 1.1}"#,
+        );
         let params = params.unwrap();
         assert_eq!((params.temp, params.top_p, params.top_k, params.repeat_penalty), (0.6, 0.9, 40, 1.1));
         assert_eq!(read(r#"{"do_sample": true}"#).unwrap().temp, 1.0);

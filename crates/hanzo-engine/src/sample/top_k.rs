@@ -2,7 +2,8 @@
 
 use super::{Context, SamplerKind, candidates::Candidates};
 
-pub(super) static TOP_K: SamplerKind = SamplerKind { name: "top_k", aliases: &[], changes_logits: false, apply };
+pub(super) static TOP_K: SamplerKind =
+    SamplerKind { name: "top_k", aliases: &[], changes_logits: false, apply };
 
 fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     if context.params.top_k > 0 {
