@@ -16,6 +16,7 @@ mod machine;
 mod models;
 mod output;
 mod run;
+mod sampling;
 mod template;
 mod tokenize;
 
