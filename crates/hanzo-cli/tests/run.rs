@@ -193,3 +193,12 @@ fn a_damaged_model_answers_or_is_refused() {
     }
     assert!(n_refused > 5, "only {n_refused} of 60 changes were noticed");
 }
+
+#[test]
+fn a_folder_with_a_gguf_file_among_others_is_a_model() {
+    let home = Home::new();
+    home.file("README.md", "# A model\n");
+    fs::copy(model(), home.path("model.gguf")).unwrap();
+    let folder = home.path("").display().to_string();
+    assert_eq!(home.run(&["run", "-m", &folder, "Hello?"]).good(), format!("{}\n", answer()));
+}

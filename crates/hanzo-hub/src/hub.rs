@@ -64,12 +64,13 @@ impl ModelFiles {
         self.files.iter().map(|file| file.path.as_path())
     }
 
-    /// What a loader is to open: the only file, else the directory, else the first file.
+    /// What a loader is to open: the first GGUF file, else the directory, else the first file.
     pub fn main_path(&self) -> &Path {
-        match (&self.files[..], &self.dir) {
-            ([file], _) => &file.path,
-            (_, Some(dir)) if !self.files.iter().any(|file| file.name.ends_with(".gguf")) => dir,
-            (files, _) => files.first().map_or(Path::new(""), |file| &file.path),
+        let is_gguf = |file: &&ModelFile| file.name.to_ascii_lowercase().ends_with(".gguf");
+        match (self.files.iter().find(is_gguf), &self.dir) {
+            (Some(file), _) => &file.path,
+            (None, Some(dir)) => dir,
+            (None, None) => self.files.first().map_or(Path::new(""), |file| &file.path),
         }
     }
 
@@ -437,5 +438,30 @@ impl Hub {
         let sound = crate::manifest::is_sha256(sha256);
         let path = self.cache.blob(sha256);
         (sound && cache::is_file_of(&path, size)).then_some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loader_opens_the_gguf_or_the_folder() {
+        let main = |names: &[&str], dir: Option<&str>| {
+            let file =
+                |name: &&str| ModelFile { name: name.to_string(), path: Path::new("p").join(name), size: 1 };
+            let files = names.iter().map(file).collect();
+            let files = ModelFiles { name: "x".to_owned(), files, dir: dir.map(PathBuf::from) };
+            files.main_path().display().to_string().replace('\\', "/")
+        };
+        assert_eq!(main(&["model"], None), "p/model");
+        assert_eq!(
+            main(&["a-00001-of-00002.gguf", "a-00002-of-00002.gguf"], Some("d")),
+            "p/a-00001-of-00002.gguf"
+        );
+        assert_eq!(main(&["README.md", "model.GGUF"], Some("d")), "p/model.GGUF");
+        assert_eq!(main(&["config.json", "model.safetensors"], Some("d")), "d");
+        // A lone file of a folder is no model by itself.
+        assert_eq!(main(&["tokenizer.json"], Some("d")), "d");
     }
 }
