@@ -119,6 +119,31 @@ fn a_system_message_and_every_cache_type_and_step_size_work() {
 }
 
 #[test]
+fn the_system_message_is_part_of_the_prompt() {
+    let facts = facts();
+    let json = run(&["--json", "--system", "Be a tiny model.", "Hello?"], "").json();
+    // The second conversation of the facts.
+    assert_eq!(json["prompt_tokens"], facts["prompts"][1]["ids"].as_array().unwrap().len());
+}
+
+#[test]
+fn the_memory_plan_follows_context_and_cache_types() {
+    // 2 layers of 2 heads of 16 elements, keys and values.
+    let elements = |n_tokens: u64| 2 * 2 * 2 * 16 * n_tokens;
+    for (args, n_tokens, bytes_of_pair) in [
+        (&["-v", "x"][..], 256, 4),
+        (&["-v", "-c", "64", "x"], 64, 4),
+        (&["-v", "--cache-type-k", "f32", "x"], 256, 6),
+        (&["-v", "--cache-type-k", "f32", "--cache-type-v", "f32", "x"], 256, 8),
+    ] {
+        let done = run(args, "");
+        let kib = (elements(n_tokens) * bytes_of_pair / 2) as f64 / 1024.0;
+        let wanted = format!("cache {kib:.2} KiB for {n_tokens} tokens");
+        assert!(done.err.contains(&wanted), "{args:?}: {wanted} is missing from {}", done.err);
+    }
+}
+
+#[test]
 fn details_go_to_standard_error() {
     let done = run(&["-v", "Hello?"], "");
     for wanted in ["memory: weights", "tok/s", "first token after"] {
