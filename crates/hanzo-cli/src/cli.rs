@@ -5,6 +5,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
+    bench::BenchArgs,
     completions::CompletionsArgs,
     devices::DevicesArgs,
     doctor::DoctorArgs,
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Rm(RemoveArgs),
     Cp(CopyArgs),
     Inspect(InspectArgs),
+    Bench(BenchArgs),
     Tokenize(TokenizeArgs),
     Detokenize(DetokenizeArgs),
     Template(TemplateArgs),

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. Standard output holds the answer alone; all else goes to standard
 //! error. A reader that closes the pipe early has what it wanted: that is no error.
 
+mod bench;
 mod cli;
 mod completions;
 mod devices;
@@ -67,6 +68,7 @@ fn execute(command: Command, environment: &Environment) -> Result<()> {
         Command::Show(args) => models::show(&args, environment),
         Command::Rm(args) => models::remove(&args, environment),
         Command::Cp(args) => models::copy(&args, environment),
+        Command::Bench(args) => bench::run(&args, environment),
         Command::Inspect(args) => inspect::run(&args, environment),
         Command::Tokenize(args) => tokenize::tokenize(&args, environment),
         Command::Detokenize(args) => tokenize::detokenize(&args, environment),
