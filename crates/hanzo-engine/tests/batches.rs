@@ -217,3 +217,26 @@ fn malformed_batches_are_refused_and_leave_the_cache_whole() {
     assert!(decoder.forward(&[chunk(&[])]).unwrap().logits.is_empty());
     assert_eq!(options(128).max_rows, decoder.options().max_rows);
 }
+
+#[test]
+fn sections_choose_the_axis_that_turns_a_pair() {
+    let case = case("llama");
+    let file = case.file();
+    let tokens = &case.prompts[2].tokens;
+    let plain = whole(&mut load(&case, 1), tokens);
+    let pairs = file.spec().unwrap().ropes[0].pairs();
+    for (axis, sections) in [(0, vec![]), (0, vec![pairs]), (1, vec![0, pairs]), (2, vec![0, 0, pairs])] {
+        let mut spec = file.spec().unwrap();
+        spec.ropes[0].sections.clone_from(&sections);
+        let mut decoder = decoder(&file, spec, cpu(1), 128);
+        let position = |i: u32| {
+            let mut position = [99; POSITION_AXES];
+            position[axis] = i;
+            position
+        };
+        let positions = Some((0..tokens.len() as u32).map(position).collect());
+        let sequence = decoder.begin();
+        let chunk = Chunk { positions, logits: Rows::All, ..Chunk::tokens(sequence, tokens) };
+        assert_eq!(decoder.forward(&[chunk]).unwrap().logits, plain, "axis {axis}, sections {sections:?}");
+    }
+}

@@ -14,7 +14,7 @@ use std::{
 };
 
 use common::{case, folder};
-use hanzo_engine::{ModelFile, Result, decoder, spec::DecoderSpec};
+use hanzo_engine::{ModelFile, Result, decoder, rope::RopeScaling, spec::DecoderSpec};
 use hanzo_ml::{
     QTensor,
     file::{
@@ -81,6 +81,10 @@ impl Parts {
 
 /// What loading makes of the GGUF twin of a case that was changed.
 fn gguf(name: &str, change: impl FnOnce(&mut Parts)) -> Result<DecoderSpec> {
+    with_gguf(name, change, decoder::check)
+}
+
+fn with_gguf<T>(name: &str, change: impl FnOnce(&mut Parts), ask: impl FnOnce(&ModelFile) -> T) -> T {
     let file = Gguf::open(&folder().join(case(name).gguf.unwrap())).unwrap();
     let mut parts = Parts {
         keys: file.metadata().iter().map(|(k, v)| (k.to_owned(), v.clone())).collect(),
@@ -94,7 +98,7 @@ fn gguf(name: &str, change: impl FnOnce(&mut Parts)) -> Result<DecoderSpec> {
     let temp = Folder::new();
     let path = temp.0.join("model.gguf");
     write(&path, &metadata, parts.tensors.iter().map(NewTensor::from)).unwrap();
-    decoder::check(&ModelFile::open(&path).unwrap())
+    ask(&ModelFile::open(&path).unwrap())
 }
 
 #[track_caller]
@@ -157,6 +161,12 @@ fn silent_configs_have_the_defaults_of_transformers() {
         assert_eq!(windows(&silent(name, "sliding_window"))[0], Some(4096), "{name}");
         assert!(windows(&null(name, "sliding_window")).iter().all(Option::is_none), "{name}");
     }
+    let yarn = json!({"rope_type": "yarn", "factor": 2.0});
+    let spec = config("llama", |c| drop(c.insert("rope_parameters".to_owned(), yarn))).unwrap();
+    let RopeScaling::Yarn { beta_fast, beta_slow, truncate, .. } = spec.ropes[0].scaling else {
+        panic!("{:?}", spec.ropes)
+    };
+    assert_eq!((beta_fast, beta_slow, truncate), (32.0, 1.0, true));
     let spec = config("qwen2-window", |c| {
         c.remove("sliding_window");
         c.remove("layer_types");
@@ -225,4 +235,25 @@ fn windows_of_gguf_are_read_as_llama_cpp_reads_them() {
     refused(gguf("gemma3-scale", |p| p.set(PATTERN, Value::Array(Array::Bool(vec![true])))), &["1 entries"]);
     let none = gguf("gemma3-scale", |p| p.unset("gemma3.attention.sliding_window")).unwrap();
     assert!(layers(none).iter().all(|l| *l == full), "no window: every layer is a full one");
+}
+
+/// `LLM_TYPE_27B` of llama.cpp: the scale that GGUF files leave out is not that of the head width there.
+#[test]
+fn the_27b_models_are_known_by_their_layers() {
+    for (name, family, n_layers) in [("gemma2-scale", "gemma2", 46), ("gemma3-scale", "gemma3", 62)] {
+        let layers = |n: u32| {
+            move |p: &mut Parts| {
+                p.set(&format!("{family}.block_count"), Value::U32(n));
+                for part in ["key", "value"] {
+                    p.set(&format!("{family}.attention.{part}_length"), Value::U32(40));
+                }
+            }
+        };
+        let spec = |n| with_gguf(name, layers(n), ModelFile::spec).unwrap();
+        let (small, large) = (spec(n_layers - 1), spec(n_layers));
+        let (a, hidden) = (large.layers[0].attention(), large.hidden_size as f32);
+        assert_eq!(small.layers[0].attention().scale, (a.head_dim as f32).powf(-0.5));
+        assert!((a.scale - (hidden / a.n_heads as f32).powf(-0.5)).abs() < 1e-6, "{family}");
+        assert_ne!(a.scale, small.layers[0].attention().scale);
+    }
 }

@@ -357,3 +357,33 @@ fn millions_of_spaces_and_other_monsters_end() {
         assert_eq!(t.decode(&t.encode(text, PLAIN).unwrap(), true), *text);
     }
 }
+
+/// A `tokenizer.json` of words with one token in front, and whatever an embedding model adds to cut and fill up texts.
+fn words_json(extra: &str) -> Tokenizer {
+    let json = format!(
+        r#"{{"version": "1.0", {extra} "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": {{"type": "Whitespace"}}, "decoder": null,
+            "post_processor": {{"type": "TemplateProcessing", "pair": [],
+                "single": [{{"SpecialToken": {{"id": "CLS", "type_id": 0}}}}, {{"Sequence": {{"id": "A", "type_id": 0}}}}],
+                "special_tokens": {{"CLS": {{"id": "CLS", "ids": [3], "tokens": ["CLS"]}}}}}},
+            "model": {{"type": "WordLevel", "vocab": {{"a": 0, "b": 1, "PAD": 2, "CLS": 3}}, "unk_token": "a"}}}}"#
+    );
+    let name = format!("words-{}-{}.json", std::process::id(), extra.len());
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, json).unwrap();
+    let tokenizer = Tokenizer::from_json(&path, None);
+    std::fs::remove_file(&path).unwrap();
+    tokenizer.unwrap()
+}
+
+#[test]
+fn texts_are_neither_cut_nor_filled_up() {
+    let cut =
+        r#""truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0},"#;
+    let fill = r#""padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null,
+        "pad_id": 2, "pad_type_id": 0, "pad_token": "PAD"},"#;
+    for extra in ["", cut, fill] {
+        let ids = words_json(extra).encode("a b a b", PARSED).unwrap();
+        assert_eq!(ids, [3, 0, 1, 0, 1], "{extra}");
+    }
+}

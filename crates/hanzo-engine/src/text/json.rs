@@ -159,7 +159,10 @@ impl Decoding {
 
 /// Builds the tokenizer of a `tokenizer.json`; `config` is the `tokenizer_config.json` that names its special tokens.
 pub(super) fn load(path: &Path, config: Option<&Path>) -> Result<Tokenizer> {
-    let hf = Hf::from_bytes(read(path)?).map_err(|e| fault(path, e))?;
+    let mut hf = Hf::from_bytes(read(path)?).map_err(|e| fault(path, e))?;
+    // Files of embedding models cut and fill up what they encode; that is their caller's business, and a cut that
+    // makes no sense would panic.
+    hf.with_padding(None).with_truncation(None).map_err(|e| fault(path, e))?;
     let mut decoding = Decoding::default();
     if let Some(decoder) = hf.get_decoder() {
         decoding.read(&serde_json::to_value(decoder).map_err(|e| fault(path, e))?);
