@@ -6,6 +6,8 @@
     reason = "tests fail by panicking and say what they skip"
 )]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use hanzo_engine::text::{EncodeOptions, Tokenizer};
 use hanzo_ml::file::{Array, Metadata, Value};
 
@@ -359,21 +361,25 @@ fn millions_of_spaces_and_other_monsters_end() {
 }
 
 /// A `tokenizer.json` of words with one token in front, and whatever an embedding model adds to cut and fill up texts.
-fn words_json(extra: &str) -> Tokenizer {
-    let json = format!(
+fn words_json(extra: &str) -> String {
+    format!(
         r#"{{"version": "1.0", {extra} "added_tokens": [], "normalizer": null,
             "pre_tokenizer": {{"type": "Whitespace"}}, "decoder": null,
             "post_processor": {{"type": "TemplateProcessing", "pair": [],
                 "single": [{{"SpecialToken": {{"id": "CLS", "type_id": 0}}}}, {{"Sequence": {{"id": "A", "type_id": 0}}}}],
                 "special_tokens": {{"CLS": {{"id": "CLS", "ids": [3], "tokens": ["CLS"]}}}}}},
             "model": {{"type": "WordLevel", "vocab": {{"a": 0, "b": 1, "PAD": 2, "CLS": 3}}, "unk_token": "a"}}}}"#
-    );
-    let name = format!("words-{}-{}.json", std::process::id(), extra.len());
+    )
+}
+
+fn from_json(json: &str) -> hanzo_engine::Result<Tokenizer> {
+    static N: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("words-{}-{}.json", std::process::id(), N.fetch_add(1, Ordering::Relaxed));
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, json).unwrap();
     let tokenizer = Tokenizer::from_json(&path, None);
     std::fs::remove_file(&path).unwrap();
-    tokenizer.unwrap()
+    tokenizer
 }
 
 #[test]
@@ -383,7 +389,26 @@ fn texts_are_neither_cut_nor_filled_up() {
     let fill = r#""padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": null,
         "pad_id": 2, "pad_type_id": 0, "pad_token": "PAD"},"#;
     for extra in ["", cut, fill] {
-        let ids = words_json(extra).encode("a b a b", PARSED).unwrap();
+        let ids = from_json(&words_json(extra)).unwrap().encode("a b a b", PARSED).unwrap();
         assert_eq!(ids, [3, 0, 1, 0, 1], "{extra}");
+    }
+}
+
+/// Files on which the crate panics, found by mutation; they are errors that name the file.
+#[test]
+fn tokenizer_json_files_that_contradict_themselves_are_errors() {
+    let good = words_json("");
+    let lost = good.replace(r#""special_tokens": {"CLS""#, r#""special_tokens": {"CLX""#);
+    let model = good.find(r#""model""#).unwrap();
+    let merges = r#""model": {"type": "BPE", "continuing_subword_prefix": "long", "vocab": {"a": 0, "b": 1, "ab": 2},
+        "merges": ["a b"]}}"#;
+    let short = format!("{}{merges}", &good[..model]);
+    for (what, json) in [("no such token", lost), ("a prefix longer than the token", short)] {
+        assert_ne!(json, good);
+        let error = from_json(&json).err().unwrap_or_else(|| panic!("{what}")).to_string();
+        assert!(error.contains("words-") && error.contains(".json"), "{what}: {error}");
+    }
+    for end in 0..good.len() {
+        assert!(from_json(&good[..end]).is_err(), "{end} bytes");
     }
 }

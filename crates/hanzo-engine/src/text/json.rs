@@ -2,9 +2,14 @@
 //!
 //! The crate encodes; decoding is ours ([`super::decode`]), from the bytes that each token stands for, which the file's
 //! decoder tells. Limits of the crate that are worked around: its regex engine gives up silently at about a million white
-//! spaces in a row, so longer runs go in parts.
+//! spaces in a row, so longer runs go in parts; and it panics on some files that contradict themselves, which is made an
+//! error here.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+};
 
 use serde_json::Value as Json;
 use tokenizers::{
@@ -43,6 +48,12 @@ fn fault(path: &Path, e: impl std::fmt::Display) -> Error {
     Error::text(format!("{}: {e}", path.display()))
 }
 
+/// What the crate gives, a panic of its own included.
+fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    let panicked = |_| Err("the tokenizers crate panicked: the file contradicts itself".into());
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(panicked)
+}
+
 fn read(path: &Path) -> Result<Vec<u8>> {
     let bytes = fs::metadata(path).map_err(|e| fault(path, e))?.len();
     if bytes > FILE_BYTES_MAX {
@@ -64,12 +75,15 @@ impl HfModel {
     }
 
     fn part(&self, added: &AddedVocabulary, text: &str, out: &mut Vec<u32>) -> Result<()> {
-        let failed = |e: tokenizers::Error| Error::text(format!("encoding: {e}"));
-        let mut parts: PreTokenizedString = added.extract_and_normalize(self.hf.get_normalizer(), text);
-        if let Some(pre) = self.hf.get_pre_tokenizer() {
-            pre.pre_tokenize(&mut parts).map_err(failed)?;
-        }
-        parts.tokenize(|piece| self.hf.get_model().tokenize(piece.get())).map_err(failed)?;
+        let split = || {
+            let mut parts: PreTokenizedString = added.extract_and_normalize(self.hf.get_normalizer(), text);
+            if let Some(pre) = self.hf.get_pre_tokenizer() {
+                pre.pre_tokenize(&mut parts)?;
+            }
+            parts.tokenize(|piece| self.hf.get_model().tokenize(piece.get()))?;
+            Ok(parts)
+        };
+        let parts = guarded(split).map_err(|e| Error::text(format!("encoding: {e}")))?;
         let splits = parts.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
         out.extend(splits.iter().filter_map(|(_, _, tokens)| tokens.as_ref()).flatten().map(|t| t.id));
         Ok(())
@@ -159,7 +173,8 @@ impl Decoding {
 
 /// Builds the tokenizer of a `tokenizer.json`; `config` is the `tokenizer_config.json` that names its special tokens.
 pub(super) fn load(path: &Path, config: Option<&Path>) -> Result<Tokenizer> {
-    let mut hf = Hf::from_bytes(read(path)?).map_err(|e| fault(path, e))?;
+    let bytes = read(path)?;
+    let mut hf = guarded(|| Hf::from_bytes(bytes)).map_err(|e| fault(path, e))?;
     // Files of embedding models cut and fill up what they encode; that is their caller's business, and a cut that
     // makes no sense would panic.
     hf.with_padding(None).with_truncation(None).map_err(|e| fault(path, e))?;
@@ -171,7 +186,7 @@ pub(super) fn load(path: &Path, config: Option<&Path>) -> Result<Tokenizer> {
     let parsing = hf.get_added_vocabulary().clone();
     let mut plain = parsing.clone();
     plain.set_encode_special_tokens(true);
-    let (prefix, suffix) = around(&hf).map_err(|e| fault(path, e))?;
+    let (prefix, suffix) = guarded(|| around(&hf)).map_err(|e| fault(path, e))?;
     let pre = serde_json::to_value(hf.get_pre_tokenizer()).map_err(|e| fault(path, e))?;
     let model = Model::Json(Box::new(HfModel { hf, parsing, plain, regex_words: uses_regex(&pre) }));
     Ok(Tokenizer::assemble(vocab, model, Partition::none(), prefix, suffix, decoding.strips_space))
