@@ -30,8 +30,8 @@ pub fn map(path: &Path) -> Result<Bytes> {
     if file.metadata().map_err(|e| Error::io(path, e))?.len() == 0 {
         return Ok(Bytes::owned(Vec::new()));
     }
-    // SAFETY: the mapping is private and read-only, and its pages are only ever read as bytes, for which every bit
-    // pattern is valid. What others may do to the file meanwhile is described in the module's head.
+    // SAFETY: the mapping is read-only, and its pages are only ever read as bytes, for which every bit pattern is
+    // valid. What others may do to the file meanwhile is described in the module's head.
     let map = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
     let len = map.len();
     Bytes::mapped(Arc::new(map), 0..len)
