@@ -10,6 +10,8 @@ pub(crate) struct Environment {
     pub(crate) colours: bool,
     /// Whether a person types to standard input.
     pub(crate) typed_input: bool,
+    /// Whether a person sees standard output.
+    pub(crate) shown_output: bool,
     /// Whether standard error is a terminal, where bars can move.
     pub(crate) bars: bool,
     /// Where models are kept and fetched from.
@@ -22,6 +24,7 @@ impl Environment {
         Self {
             colours: colours(io::stdout().is_terminal(), variable("NO_COLOR"), variable("TERM")),
             typed_input: io::stdin().is_terminal(),
+            shown_output: io::stdout().is_terminal(),
             bars: io::stderr().is_terminal(),
             hub: hanzo_hub::Environment::read(hanzo_hub::Os::current(), variable),
         }

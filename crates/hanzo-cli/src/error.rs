@@ -26,6 +26,11 @@ impl Error {
         matches!(&*self.0, Kind::Output(e) if e.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// Whether standard output cannot be written.
+    pub(crate) fn is_output(&self) -> bool {
+        matches!(&*self.0, Kind::Output(_))
+    }
+
     /// Whether the person at the terminal ended the command.
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(&*self.0, Kind::Interrupted)

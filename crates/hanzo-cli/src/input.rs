@@ -28,18 +28,23 @@ pub(crate) fn piped(environment: &Environment) -> Result<Option<String>> {
     text("standard input", io::stdin().lock()).map(Some)
 }
 
+/// A text file.
+///
+/// # Errors
+/// If it cannot be read, is too long or is no UTF-8.
+pub(crate) fn file(path: &Path) -> Result<String> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|e| Error::failed(format!("{name}: {e}")))?;
+    text(&name, file)
+}
+
 /// A JSON file; `-` is standard input.
 ///
 /// # Errors
 /// If it cannot be read, is too long or is no JSON.
 pub(crate) fn json(path: &Path) -> Result<Json> {
     let name = path.display().to_string();
-    let text = if name == "-" {
-        text("standard input", io::stdin().lock())?
-    } else {
-        let file = File::open(path).map_err(|e| Error::failed(format!("{name}: {e}")))?;
-        text(&name, file)?
-    };
+    let text = if name == "-" { text("standard input", io::stdin().lock())? } else { file(path)? };
     serde_json::from_str(&text).map_err(|e| Error::failed(format!("{name}: {e}")))
 }
 

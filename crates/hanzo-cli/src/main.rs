@@ -4,6 +4,7 @@
 //! error. A reader that closes the pipe early has what it wanted: that is no error.
 
 mod bench;
+mod chat;
 mod cli;
 mod completions;
 mod devices;

@@ -1,14 +1,15 @@
 //! `hanzo run`: answers a prompt, streaming the text to standard output.
 
 use std::{
-    io::{self, Read, Write},
-    sync::OnceLock,
+    io::{self, Write},
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
 };
 
 use clap::{Args, ValueEnum};
 use hanzo_engine::{
     CancelToken, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, ModelFile,
-    PromptStats, Request, Summary,
+    PromptStats, Request, Summary, load_template,
     text::{ChatTemplate, EncodeOptions, RenderOptions, Tokenizer},
 };
 use hanzo_ml::DType;
@@ -16,17 +17,17 @@ use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::{
+    chat,
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
+    input,
     output::{note, print},
     sampling::SamplingArgs,
 };
 
 /// The model where nobody names one.
 pub(crate) const DEFAULT_MODEL: &str = "smollm2:135m";
-/// The most that is read from standard input.
-const INPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// Ends the help.
 const EXAMPLES: &str = "\
@@ -35,17 +36,25 @@ Examples:
   hanzo run -m qwen2.5-coder:1.5b \"FizzBuzz in C\"
   hanzo run -m model.gguf --system \"Be brief.\" < question.txt
   git diff | hanzo run \"What does this change?\"
+  hanzo run -i --system \"Be brief.\"
 
-The prompt is PROMPT, standard input, or both joined. Without --temp, and unless
-the model's file recommends a temperature, the most likely token is taken each
-time: the same prompt gives the same answer.";
+The prompt is PROMPT, the file and standard input, joined. Without any of them,
+on a terminal, or with -i, it is a conversation: /help lists its commands.
+Without --temp, and unless the model's file recommends a temperature, the most
+likely token is taken each time: the same prompt gives the same answer.";
 
 /// Answer a prompt
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// What to answer [default: standard input]
+    /// What to answer [default: standard input, or a conversation]
     prompt: Option<String>,
+    /// A file with the prompt
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Hold a conversation; a prompt begins it
+    #[arg(short, long, conflicts_with_all = ["raw", "json"])]
+    interactive: bool,
     /// Model: a file or folder, a catalog name, or a hub id org/repo[:quant]
     #[arg(short, long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
     model: String,
@@ -115,7 +124,8 @@ fn rows(text: &str) -> std::result::Result<usize, String> {
 
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
-    let prompt = prompt(args, environment)?;
+    let converses = converses(args, environment)?;
+    let prompt = prompt(args, environment, converses)?;
     let files = args.hub.fetch(&args.model, environment)?;
     let file = ModelFile::open(files.main_path())?;
     let sampling = args.sampling.params(&file)?;
@@ -128,8 +138,13 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
         let (weights, cache) = (HumanBytes(plan.weight_bytes as u64), HumanBytes(plan.cache_bytes as u64));
         note(&format!("memory: weights {weights} (mapped), cache {cache} for {} tokens", plan.context));
     }
+    let template = load_template(&file)?;
+    if converses && template.is_none() {
+        return Err(chat::no_template(&files.name));
+    }
     let model = Model::load(&file, &options)?;
-    let ids = encode(args, &prompt, &model)?;
+    let template = template.filter(|_| converses);
+    let ids = if template.is_some() { Vec::new() } else { encode(args, &prompt, &model)? };
     let backend = model.backend_name();
     let engine = Engine::start(model)?;
     let effective = sampling.effective();
@@ -140,9 +155,14 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
         sampling,
         stop: args.sampling.stop.clone(),
     };
+    if let Some(template) = template {
+        let system = args.system.clone();
+        let setup = chat::Setup { engine, template, backend, request, system, verbose: args.verbose };
+        return chat::run(setup, Some(prompt.as_str()).filter(|text| !text.is_empty()), environment);
+    }
     let generation = engine.generate(request)?;
     end_on_interrupt(&generation.cancel_token())?;
-    let answer = follow(generation, !args.json)?;
+    let answer = follow(generation, |piece| if args.json { Ok(()) } else { print(piece) })?;
     let facts =
         Facts { model: &files.name, backend: &backend, context: engine.context(), sampling: effective };
     answer.report(args, &facts)
@@ -160,25 +180,23 @@ fn load_options(args: &RunArgs) -> LoadOptions {
     }
 }
 
-/// The prompt: the argument and standard input, joined by a line break where there are both.
-fn prompt(args: &RunArgs, environment: &Environment) -> Result<String> {
-    let mut input = String::new();
-    if !environment.typed_input {
-        let read = io::stdin().lock().take(INPUT_BYTES_MAX + 1).read_to_string(&mut input);
-        read.map_err(|e| Error::failed(format!("standard input: {e}")))?;
-        if input.len() as u64 > INPUT_BYTES_MAX {
-            return Err(Error::failed(format!(
-                "standard input has more than {}",
-                HumanBytes(INPUT_BYTES_MAX)
-            )));
-        }
+/// Whether it is a conversation, where standard input is what a person says.
+fn converses(args: &RunArgs, environment: &Environment) -> Result<bool> {
+    let converses =
+        args.interactive || (args.prompt.is_none() && args.file.is_none() && environment.typed_input);
+    if converses && (args.raw || args.json) {
+        return Err(Error::usage("--raw and --json need a prompt: they are not for a conversation"));
     }
-    let prompt = match &args.prompt {
-        Some(prompt) if input.is_empty() => prompt.clone(),
-        Some(prompt) => format!("{prompt}\n{input}"),
-        None => input,
-    };
-    if prompt.is_empty() {
+    Ok(converses)
+}
+
+/// The prompt: the argument, the file and standard input, joined by line breaks; empty for a conversation alone.
+fn prompt(args: &RunArgs, environment: &Environment, converses: bool) -> Result<String> {
+    let file = args.file.as_deref().map(input::file).transpose()?;
+    let piped = if converses { None } else { input::piped(environment)? };
+    let parts = [args.prompt.clone(), file, piped];
+    let prompt = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
+    if prompt.is_empty() && !converses {
         return Err(Error::usage("no prompt: give one as an argument or on standard input"));
     }
     Ok(prompt)
@@ -196,36 +214,44 @@ fn encode(args: &RunArgs, prompt: &str, model: &Model) -> Result<Vec<u32>> {
         }
         return Ok(tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: false })?);
     };
-    let text = render(template, args, prompt, tokenizer)?;
-    // Many templates write the first token themselves.
-    let begun =
-        tokenizer.bos().and_then(|id| tokenizer.token_text(id)).is_some_and(|bos| text.starts_with(bos));
-    Ok(tokenizer.encode(&text, EncodeOptions { add_special: !begun, parse_special: true })?)
-}
-
-fn render(template: &ChatTemplate, args: &RunArgs, prompt: &str, tokenizer: &Tokenizer) -> Result<String> {
     let mut messages = Vec::new();
     if let Some(system) = &args.system {
         messages.push(json!({ "role": "system", "content": system }));
     }
     messages.push(json!({ "role": "user", "content": prompt }));
+    Ok(encode_messages(template, &messages.into(), tokenizer, true)?.1)
+}
+
+/// Messages in a chat template: the text, up to the begin of an answer where one is wanted, and its tokens.
+pub(crate) fn encode_messages(
+    template: &ChatTemplate,
+    messages: &Value,
+    tokenizer: &Tokenizer,
+    add_generation_prompt: bool,
+) -> Result<(String, Vec<u32>)> {
     let text_of = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id));
     let options = RenderOptions {
+        add_generation_prompt,
         bos_token: text_of(tokenizer.bos()),
         eos_token: text_of(tokenizer.eos()),
         ..RenderOptions::default()
     };
-    Ok(template.render(&messages.into(), &options)?)
+    let text = template.render(messages, &options)?;
+    // Many templates write the first token themselves.
+    let begun = text_of(tokenizer.bos()).is_some_and(|bos| text.starts_with(bos));
+    let ids = tokenizer.encode(&text, EncodeOptions { add_special: !begun, parse_special: true })?;
+    Ok((text, ids))
 }
 
-/// Ends the generation at the first interrupt, the program at the second.
-fn end_on_interrupt(cancel: &CancelToken) -> Result<()> {
-    static TOKEN: OnceLock<CancelToken> = OnceLock::new();
-    if TOKEN.set(cancel.clone()).is_err() {
+/// Ends the generation at the first interrupt, the program at the second; at the first where it has ended.
+pub(crate) fn end_on_interrupt(cancel: &CancelToken) -> Result<()> {
+    static TOKEN: Mutex<Option<CancelToken>> = Mutex::new(None);
+    let token = || TOKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if token().replace(cancel.clone()).is_some() {
         return Ok(());
     }
-    let handler = || {
-        if let Some(token) = TOKEN.get() {
+    let handler = move || {
+        if let Some(token) = &*token() {
             if token.is_cancelled() {
                 crate::abort_by_interrupt();
             }
@@ -244,19 +270,19 @@ struct Facts<'a> {
 }
 
 /// What came of a generation.
-struct Answer {
-    text: String,
+pub(crate) struct Answer {
+    pub(crate) text: String,
     prompt: Option<PromptStats>,
-    summary: Summary,
+    pub(crate) summary: Summary,
 }
 
 /// Follows a generation to its end, showing its text as it comes.
-fn follow(generation: Generation, stream: bool) -> Result<Answer> {
+pub(crate) fn follow(generation: Generation, mut show: impl FnMut(&str) -> Result<()>) -> Result<Answer> {
     let mut text = String::new();
     let mut prompt = None;
     let mut take = |piece: &str| {
         text.push_str(piece);
-        if stream { print(piece) } else { Ok(()) }
+        show(piece)
     };
     for event in generation {
         match event? {
@@ -306,14 +332,14 @@ impl Answer {
 }
 
 /// Speeds, where something was timed.
-struct Speeds {
+pub(crate) struct Speeds {
     first_s: Option<f64>,
     prefill: Option<f64>,
     decode: Option<f64>,
 }
 
 impl Speeds {
-    fn new(answer: &Answer) -> Self {
+    pub(crate) fn new(answer: &Answer) -> Self {
         let first_s = answer.prompt.map(|p| p.time_to_first_token.as_secs_f64());
         let rate = |n: usize, s: f64| (n > 0 && s > 0.0).then(|| n as f64 / s);
         let prefill = answer.prompt.zip(first_s).and_then(|(p, s)| rate(p.n_tokens, s));
@@ -322,7 +348,7 @@ impl Speeds {
         Self { first_s, prefill, decode: rate(after_first, answer.summary.decode_time.as_secs_f64()) }
     }
 
-    fn sentence(&self, answer: &Answer, backend: &str) -> String {
+    pub(crate) fn sentence(&self, answer: &Answer, backend: &str) -> String {
         let number = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{x:.1}"));
         let first_ms = self.first_s.map(|s| s * 1000.0);
         format!(
