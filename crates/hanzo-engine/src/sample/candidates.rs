@@ -151,8 +151,11 @@ impl Candidates {
                 bar = best.last().copied();
             }
         }
+        if best.len() > k {
+            best.select_nth_unstable_by(k - 1, Candidate::order);
+            best.truncate(k);
+        }
         best.sort_unstable_by(Candidate::order);
-        best.truncate(k);
         best
     }
 
