@@ -231,6 +231,23 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_the_catalog_is_here_where_a_whole_model_has_its_name() {
+        let row = &hanzo_hub::CATALOG[0];
+        let model = |name: String, problem: Option<&str>| Installed {
+            name,
+            licence: String::new(),
+            source: String::new(),
+            official: true,
+            size: row.size,
+            files: vec![],
+            problem: problem.map(str::to_owned),
+        };
+        assert!(is_here(row, &[model("other".into(), None), model(row.full_name(), None)]));
+        assert!(!is_here(row, &[model("other".into(), None)]));
+        assert!(!is_here(row, &[model(row.full_name(), Some("cut"))]));
+    }
+
+    #[test]
     fn foreign_names_cannot_steer_a_terminal() {
         let model = Installed {
             name: "a\x1b[2Jb".into(),

@@ -132,3 +132,22 @@ fn a_model_without_vocabulary_or_template_is_refused() {
         assert!(error.contains("tokenizer"), "{command}: {error}");
     }
 }
+
+#[test]
+fn a_folder_of_safetensors_has_its_vocabulary_beside_them() {
+    let home = Home::new();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(support::testdata("tiny/llama").join(name), home.path(name)).unwrap();
+    }
+    let folder = home.path("").display().to_string();
+    let model = |command, args: &[&str]| home.run(&[&[command, "-m", folder.as_str()][..], args].concat());
+    assert!(model("tokenize", &["ab"]).bad(1).contains("tokenizer.json"));
+    let bpe = json!({ "type": "BPE", "vocab": { "a": 0, "b": 1, "ab": 2 }, "merges": ["a b"] });
+    home.file("tokenizer.json", json!({ "version": "1.0", "added_tokens": [], "model": bpe }).to_string());
+    assert_eq!(model("tokenize", &["--ids", "abba"]).good(), "2 1 0\n");
+    assert_eq!(model("detokenize", &["2", "1", "0"]).good().replace(' ', ""), "abba\n");
+    assert!(model("template", &["ab"]).bad(1).contains("has no chat template"));
+    home.file("chat_template.jinja", "{{ messages[0].content }}a");
+    assert_eq!(model("template", &["ab"]).good(), "aba\n");
+    assert_eq!(model("template", &["--json", "ab"]).json()["ids"], json!([2, 0]));
+}
