@@ -66,8 +66,8 @@ impl Row {
 }
 
 /// Text of what comes before the first row.
-pub(super) fn head(format: Format, subject: &Subject) -> String {
-    match format {
+pub(super) fn head(output: Format, subject: &Subject) -> String {
+    match output {
         Format::Md => {
             let names = ["model", "size", "params", "backend", "threads", "test", "tok/s"];
             let rule = ["---", "---:", "---:", "---", "---:", "---:", "---:"];
@@ -83,8 +83,8 @@ pub(super) fn head(format: Format, subject: &Subject) -> String {
 }
 
 /// Text of a row; `first` says whether none stands before it.
-pub(super) fn row(format: Format, subject: &Subject, row: &Row, first: bool) -> String {
-    match format {
+pub(super) fn row(output: Format, subject: &Subject, row: &Row, first: bool) -> String {
+    match output {
         Format::Md => {
             let (mean, deviation) = mean_and_deviation(&row.tokens_per_s());
             format!(
@@ -107,8 +107,8 @@ pub(super) fn row(format: Format, subject: &Subject, row: &Row, first: bool) -> 
 }
 
 /// Text of what comes after the last row.
-pub(super) fn foot(format: Format) -> &'static str {
-    match format {
+pub(super) fn foot(output: Format) -> &'static str {
+    match output {
         Format::Json => "\n]\n",
         Format::Md | Format::Jsonl | Format::Csv => "",
     }

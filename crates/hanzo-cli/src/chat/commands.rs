@@ -172,7 +172,7 @@ mod tests {
     fn what_is_no_command_is_told() {
         for (line, wanted) in [
             ("/", "no command \"/\""),
-            ("/home/x is what?", "no command \"/home/x\""),
+            ("/house/x is what?", "no command \"/house/x\""),
             ("/Help", "no command"),
             ("/helpme", "no command"),
             ("/help me", "/help: it takes nothing"),
