@@ -254,7 +254,9 @@ def main() -> None:
     shipped, values = real_tensors(parser.parse_args().models)
     OUT.mkdir(parents=True, exist_ok=True)
     n_values = sum(golden(name, shipped, values) for name in SIZES)
-    for name in ["F32", "F16", "BF16", "Q4_0", "Q8_0", "Q8_1", "Q8_K"]:
+    # The formats whose encoders leave no choice; golden_encoders.py measures the others.
+    for name in ["F32", "F16", "BF16", "Q4_0", "Q8_0", "Q8_1", "Q8_K",
+                 "Q4_1", "Q5_0", "Q5_1", "TQ1_0", "TQ2_0", "MXFP4"]:  # fmt: skip
         golden_encoder(name, values)
     print(f"{len(SIZES)} formats, {n_values} values")
 

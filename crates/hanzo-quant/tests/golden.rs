@@ -88,10 +88,13 @@ fn every_format_decodes_to_the_golden_bits() {
     assert!(n_all > 700_000 && n_nan_all < n_all / 4, "most values are numbers");
 }
 
+/// The encoders that search for the least error, where ggml searches in another way; `encoders.rs` measures them.
+const SEARCHING: [&str; 8] = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "NVFP4"];
+
 #[test]
-fn every_encoder_writes_the_golden_blocks() {
+fn every_encoder_without_a_search_writes_the_golden_blocks() {
     let mut n_all = 0;
-    for format in FORMATS {
+    for format in FORMATS.iter().filter(|f| !SEARCHING.contains(&f.name)) {
         let Some(encode) = format.encode else { continue };
         let golden = read(format, true);
         let mut ours = vec![0xa5; golden.blocks.len()];
@@ -106,5 +109,10 @@ fn every_encoder_writes_the_golden_blocks() {
     }
     println!("{n_all} blocks encoded, nbad = 0");
     let encoders: Vec<_> = FORMATS.iter().filter(|f| f.encode.is_some()).map(|f| f.name).collect();
-    assert_eq!(encoders, ["F32", "F16", "Q4_0", "Q8_0", "Q8_1", "Q8_K", "BF16"]);
+    #[rustfmt::skip]
+    let expected = [
+        "F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K",
+        "IQ4_NL", "IQ4_XS", "BF16", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4",
+    ];
+    assert_eq!(encoders, expected);
 }

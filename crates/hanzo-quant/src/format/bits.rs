@@ -77,6 +77,12 @@ pub(crate) fn f32_to_f16(value: f32) -> u16 {
     (rounded | bits >> 16 & 0x8000) as u16
 }
 
+/// The value of the nearest half float.
+#[inline(always)]
+pub(crate) fn as_half(value: f32) -> f32 {
+    f16_to_f32(f32_to_f16(value))
+}
+
 /// Writes the nearest half float at `at`.
 #[inline(always)]
 pub(crate) fn put_f16(block: &mut [u8], at: usize, value: f32) {

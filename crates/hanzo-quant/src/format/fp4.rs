@@ -3,9 +3,9 @@
 //! Sources: OCP Microscaling Formats 1.0 for E2M1 and E8M0; ggml for UE4M3 (an E4M3 whose sign bit is ignored).
 
 use super::{
-    Field, GROUP, Group,
-    bits::{bytes, map, nibbles},
-    layout::{Quant, fields},
+    Encode, Field, GROUP, Group,
+    bits::{bytes, largest_magnitude, map, nibbles},
+    layout::{EncodeBlock, Quant, encode, fields},
 };
 
 /// Twice the value of an E2M1 code. With `m` the magnitude bits, 0 1 2 3 4 6 8 12 is
@@ -25,11 +25,40 @@ impl Quant for Mxfp4 {
     const ELEMS: usize = 32;
     const FIELDS: &'static [Field] = &fields([("e", 1), ("qs", 16)]);
     const SCALE_GROUP: usize = 32;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         Group::symmetric(map(&nibbles(bytes(block, 1)), doubled), [half_of_e8m0(block[0]); 2])
     }
+}
+
+impl EncodeBlock for Mxfp4 {
+    const ELEMS: usize = 32;
+    const BYTES: usize = 17;
+
+    /// The scale of the specification, section 6.3: the largest magnitude's power of two lies on E2M1's own, 4.
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        let exponent = (largest_magnitude(values).to_bits() >> 23).saturating_sub(2) as u8;
+        let scale = half_of_e8m0(exponent);
+        block[0] = exponent;
+        for i in 0..16 {
+            block[1 + i] = code(values[i], scale) | code(values[i + 16], scale) << 4;
+        }
+    }
+}
+
+/// The code of the E2M1 value nearest to `value`, ties to the smaller magnitude; zero is code 0. `scale` is halved, like
+/// those of the decoders. A sum over the middles that the magnitude exceeds, which vectorises.
+#[inline(always)]
+fn code(value: f32, scale: f32) -> u8 {
+    let magnitude = value.abs();
+    let mut code = 0;
+    for middle in [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0] {
+        code += u8::from(magnitude > middle * scale);
+    }
+    code | u8::from(value < 0.0 && code > 0) << 3
 }
 
 /// `2^(exponent − 128)`; the two smallest are subnormal. 255, NaN in the specification, is 2¹²⁷ as in ggml.
@@ -47,6 +76,7 @@ impl Quant for Nvfp4 {
     const ELEMS: usize = 64;
     const FIELDS: &'static [Field] = &fields([("d", 4), ("qs", 32)]);
     const SCALE_GROUP: usize = 16;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     /// Eight bytes per 16 elements: the low nibbles, then the high ones.
     #[inline(always)]
@@ -62,6 +92,58 @@ impl Quant for Nvfp4 {
         }
         Group::symmetric(quants, map(scales, half_of_ue4m3))
     }
+}
+
+impl EncodeBlock for Nvfp4 {
+    const ELEMS: usize = 64;
+    const BYTES: usize = 36;
+
+    /// The scale of the least error, from a little less than what makes the largest magnitude E2M1's largest, 6, to what
+    /// makes it the next one, 4.
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        for (group, values) in values.as_chunks::<16>().0.iter().enumerate() {
+            let start = nearest_ue4m3(largest_magnitude(values) / 6.0);
+            let mut best = (f32::INFINITY, start);
+            for scale in start.saturating_sub(2)..=(start + 5).min(UE4M3_LARGEST) {
+                let error = error(values, half_of_ue4m3(scale));
+                if error < best.0 {
+                    best = (error, scale);
+                }
+            }
+            block[group] = best.1;
+            let scale = half_of_ue4m3(best.1);
+            for i in 0..8 {
+                block[4 + 8 * group + i] = code(values[i], scale) | code(values[i + 8], scale) << 4;
+            }
+        }
+    }
+}
+
+/// 448, the largest number of E4M3.
+const UE4M3_LARGEST: u8 = 0x7e;
+
+/// The UE4M3 code nearest to a number that is not negative, ties up.
+#[inline(always)]
+fn nearest_ue4m3(value: f32) -> u8 {
+    // From 2⁻⁶ on the code is the top of the f32, rounded, with another exponent bias; below it counts 2⁻⁹.
+    let normal = ((value.to_bits() + (1 << 19)) >> 20).saturating_sub((127 - 7) << 3);
+    let subnormal = (value * 512.0 + 0.5) as u32;
+    let nearest = if value < 0.015_625 { subnormal } else { normal };
+    nearest.min(u32::from(UE4M3_LARGEST)) as u8
+}
+
+/// The sum of squares that 16 values leave at a (halved) scale.
+#[inline(always)]
+fn error(values: &[f32; 16], scale: f32) -> f32 {
+    let mut lanes = [0.0; 8];
+    for values in values.as_chunks::<8>().0 {
+        for i in 0..8 {
+            let rest = values[i] - scale * f32::from(doubled(code(values[i], scale)));
+            lanes[i] += rest * rest;
+        }
+    }
+    lanes.iter().sum()
 }
 
 /// Half the value of a UE4M3 scale; 0x7f, NaN in E4M3, is zero as in ggml (0xff is not).

@@ -1,11 +1,31 @@
 //! IQ4_NL, IQ4_XS: four bits that choose one of 16 unevenly spaced levels ([`crate::grids::IQ4_LEVELS`]).
 
 use super::{
-    Field, GROUP, Group,
-    bits::{bytes, f16_at, map, u16_at},
-    layout::{Quant, fields},
+    Encode, Field, GROUP, Group,
+    bits::{as_half, bytes, f16_at, map, put_f16, u16_at},
+    layout::{EncodeBlock, Quant, encode, fields},
+    search::{Codes, Effort, Levels, Line, SuperBlock, fit},
 };
-use crate::grids::IQ4_PAIRS;
+use crate::grids::{IQ4_LEVELS, IQ4_PAIRS};
+
+const GRID: Levels<16> = Levels::new(&IQ4_LEVELS);
+
+const EFFORT: Effort = Effort { reach: (-24.0, 24.0), n_trials: 7, n_rounds: 2 };
+
+/// The codes of 32 levels as the low nibbles of 16 bytes, then the high ones.
+#[inline(always)]
+fn put_levels(levels: &[f32; GROUP], packed: &mut [u8]) {
+    let codes = map(levels, |level| {
+        let mut code = 0;
+        for low in &IQ4_LEVELS[..15] {
+            code += u8::from(level > f32::from(*low));
+        }
+        code
+    });
+    for i in 0..16 {
+        packed[i] = codes[i] | codes[i + 16] << 4;
+    }
+}
 
 /// The levels of 16 low nibbles, then of the 16 high ones.
 #[inline(always)]
@@ -28,10 +48,24 @@ impl Quant for Iq4Nl {
     const ELEMS: usize = 32;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 16)]);
     const SCALE_GROUP: usize = 32;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         Group::symmetric(levels(bytes(block, 2)), [f16_at(block, 0); 2])
+    }
+}
+
+impl EncodeBlock for Iq4Nl {
+    const ELEMS: usize = 32;
+    const BYTES: usize = 18;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        let values: &[f32; GROUP] = values.first_chunk().expect("a block has 32 values");
+        let scale = as_half(fit(values, GRID, EFFORT).scale);
+        put_f16(block, 0, scale);
+        put_levels(&Line { scale, offset: 0.0 }.quants(values, GRID), &mut block[2..]);
     }
 }
 
@@ -43,6 +77,7 @@ impl Quant for Iq4Xs {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("scales_h", 2), ("scales_l", 4), ("qs", 128)]);
     const SCALE_GROUP: usize = 32;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     /// A scale of six bits, less 32: the low nibble from `scales_l`, the high pair from `scales_h`.
     #[inline(always)]
@@ -51,5 +86,26 @@ impl Quant for Iq4Xs {
         let high = (u16_at(block, 2) >> (2 * group) & 3) as u8;
         let scale = f16_at(block, 0) * f32::from((low | high << 4) as i8 - 32);
         Group::symmetric(levels(bytes(block, 8 + 16 * group)), [scale; 2])
+    }
+}
+
+impl EncodeBlock for Iq4Xs {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 136;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        const CODES: Codes = Codes { scales: (-32.0, 31.0), minimum_max: 0.0 };
+        let fitted = SuperBlock::<8>::fit::<32>(values, GRID, CODES, EFFORT);
+        block.fill(0);
+        put_f16(block, 0, fitted.d);
+        for (group, scale) in map(&fitted.scales, |s| (s + 32.0) as u8).iter().enumerate() {
+            block[2 + group / 4] |= (scale >> 4) << (2 * (group % 4));
+            block[4 + group / 2] |= (scale & 15) << (4 * (group % 2));
+        }
+        let levels = fitted.quants.as_chunks::<GROUP>().0;
+        for (levels, packed) in levels.iter().zip(block[8..].chunks_exact_mut(16)) {
+            put_levels(levels, packed);
+        }
     }
 }

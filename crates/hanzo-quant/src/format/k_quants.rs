@@ -3,9 +3,10 @@
 //! Source: ggml's `ggml-common.h` and `ggml-quants.c` (the k-quants of llama.cpp pull request 1684).
 
 use super::{
-    Field, GROUP, Group,
-    bits::{bytes, f16_at, map},
-    layout::{Quant, fields},
+    Encode, Field, GROUP, Group,
+    bits::{bytes, f16_at, map, put_f16},
+    layout::{EncodeBlock, Quant, encode, fields},
+    search::{Codes, Effort, Integers, SuperBlock},
 };
 
 /// The two bits of each element in Q2_K and Q3_K: 32 bytes serve four groups.
@@ -38,6 +39,48 @@ fn scale_and_minimum(block: &[u8], group: usize) -> (f32, f32) {
     (f16_at(block, 0) * f32::from(scale), f16_at(block, 2) * f32::from(minimum))
 }
 
+/// The inverse of [`two_bits`] for a whole block: takes the low two bits of each code.
+#[inline(always)]
+fn put_two_bits(codes: &[u8; 256], packed: &mut [u8]) {
+    for (half, packed) in packed.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+        for (i, packed) in packed.iter_mut().enumerate() {
+            let pair = |k: usize| (codes[128 * half + GROUP * k + i] & 3) << (2 * k);
+            *packed = pair(0) | pair(1) | pair(2) | pair(3);
+        }
+    }
+}
+
+/// The inverse of [`four_bits`] for a whole block: takes the low four bits of each code.
+#[inline(always)]
+fn put_four_bits(codes: &[u8; 256], packed: &mut [u8]) {
+    for (pair, packed) in packed.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+        for (i, packed) in packed.iter_mut().enumerate() {
+            *packed = codes[64 * pair + i] & 15 | codes[64 * pair + GROUP + i] << 4;
+        }
+    }
+}
+
+/// Bit `bit` of each code; that of group `g` becomes bit `g` of 32 bytes.
+#[inline(always)]
+fn put_high_bit(codes: &[u8; 256], bit: u32, packed: &mut [u8]) {
+    for (i, packed) in packed.iter_mut().enumerate() {
+        *packed = (0..8).fold(0, |byte, g| byte | (codes[GROUP * g + i] >> bit & 1) << g);
+    }
+}
+
+/// The inverse of [`scale_and_minimum`] for a whole block.
+#[inline(always)]
+fn put_scales_and_minima(block: &mut [u8], fitted: &SuperBlock<8>) {
+    put_f16(block, 0, fitted.d);
+    put_f16(block, 2, fitted.dmin);
+    let (scales, minima) = (map(&fitted.scales, |s| s as u8), map(&fitted.minima, |m| m as u8));
+    for g in 0..4 {
+        block[4 + g] = scales[g] | (scales[g + 4] >> 4) << 6;
+        block[8 + g] = minima[g] | (minima[g + 4] >> 4) << 6;
+        block[12 + g] = scales[g + 4] & 15 | minima[g + 4] << 4;
+    }
+}
+
 pub(crate) struct Q2K;
 
 impl Quant for Q2K {
@@ -47,6 +90,7 @@ impl Quant for Q2K {
     const FIELDS: &'static [Field] = &fields([("scales", 16), ("qs", 64), ("d", 2), ("dmin", 2)]);
     const SCALE_GROUP: usize = 16;
     const SYMMETRIC: bool = false;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
@@ -60,6 +104,24 @@ impl Quant for Q2K {
     }
 }
 
+impl EncodeBlock for Q2K {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 84;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        const CODES: Codes = Codes { scales: (0.0, 15.0), minimum_max: 15.0 };
+        const EFFORT: Effort = Effort { reach: (-0.5, 1.5), n_trials: 8, n_rounds: 3 };
+        let fitted = SuperBlock::<16>::fit::<16>(values, Integers(0.0, 3.0), CODES, EFFORT);
+        for (packed, (scale, minimum)) in block.iter_mut().zip(fitted.scales.iter().zip(&fitted.minima)) {
+            *packed = *scale as u8 | (*minimum as u8) << 4;
+        }
+        put_two_bits(&map(&fitted.quants, |q| q as u8), &mut block[16..80]);
+        put_f16(block, 80, fitted.d);
+        put_f16(block, 82, fitted.dmin);
+    }
+}
+
 pub(crate) struct Q3K;
 
 impl Quant for Q3K {
@@ -68,6 +130,7 @@ impl Quant for Q3K {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("hmask", 32), ("qs", 64), ("scales", 12), ("d", 2)]);
     const SCALE_GROUP: usize = 16;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     /// Bit `group` of `hmask` set means that 4 is *not* subtracted. Of the 16 scales of six bits (less 32), the low
     /// nibbles fill bytes 0 to 7 (scales 0 to 7 in the low halves), the high pairs bytes 8 to 11.
@@ -90,6 +153,29 @@ impl Quant for Q3K {
     }
 }
 
+impl EncodeBlock for Q3K {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 110;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        const CODES: Codes = Codes { scales: (-32.0, 31.0), minimum_max: 0.0 };
+        const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
+        let fitted = SuperBlock::<16>::fit::<16>(values, Integers(-4.0, 3.0), CODES, EFFORT);
+        let codes = map(&fitted.quants, |q| (q + 4.0) as u8);
+        put_high_bit(&codes, 2, &mut block[..32]);
+        put_two_bits(&codes, &mut block[32..96]);
+        let scales = map(&fitted.scales, |s| (s + 32.0) as u8);
+        for i in 0..8 {
+            block[96 + i] = scales[i] & 15 | scales[i + 8] << 4;
+        }
+        for i in 0..4 {
+            block[104 + i] = (0..4).fold(0, |byte, k| byte | (scales[4 * k + i] >> 4) << (2 * k));
+        }
+        put_f16(block, 108, fitted.d);
+    }
+}
+
 pub(crate) struct Q4K;
 
 impl Quant for Q4K {
@@ -99,6 +185,7 @@ impl Quant for Q4K {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("dmin", 2), ("scales", 12), ("qs", 128)]);
     const SCALE_GROUP: usize = 32;
     const SYMMETRIC: bool = false;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
@@ -111,6 +198,22 @@ impl Quant for Q4K {
     }
 }
 
+impl EncodeBlock for Q4K {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 144;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        const EFFORT: Effort = Effort { reach: (-1.0, 1.5), n_trials: 10, n_rounds: 2 };
+        let fitted = SuperBlock::<8>::fit::<32>(values, Integers(0.0, 15.0), SIX_BITS, EFFORT);
+        put_scales_and_minima(block, &fitted);
+        put_four_bits(&map(&fitted.quants, |q| q as u8), &mut block[16..]);
+    }
+}
+
+/// Scales and minima of Q4_K and Q5_K.
+const SIX_BITS: Codes = Codes { scales: (0.0, 63.0), minimum_max: 63.0 };
+
 pub(crate) struct Q5K;
 
 impl Quant for Q5K {
@@ -121,6 +224,7 @@ impl Quant for Q5K {
         &fields([("d", 2), ("dmin", 2), ("scales", 12), ("qh", 32), ("qs", 128)]);
     const SCALE_GROUP: usize = 32;
     const SYMMETRIC: bool = false;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
@@ -135,6 +239,21 @@ impl Quant for Q5K {
     }
 }
 
+impl EncodeBlock for Q5K {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 176;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        const EFFORT: Effort = Effort { reach: (-1.0, 1.5), n_trials: 10, n_rounds: 2 };
+        let fitted = SuperBlock::<8>::fit::<32>(values, Integers(0.0, 31.0), SIX_BITS, EFFORT);
+        put_scales_and_minima(block, &fitted);
+        let codes = map(&fitted.quants, |q| q as u8);
+        put_high_bit(&codes, 4, &mut block[16..48]);
+        put_four_bits(&codes, &mut block[48..]);
+    }
+}
+
 pub(crate) struct Q6K;
 
 impl Quant for Q6K {
@@ -143,6 +262,7 @@ impl Quant for Q6K {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("ql", 128), ("qh", 64), ("scales", 16), ("d", 2)]);
     const SCALE_GROUP: usize = 16;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     /// Each half of 128 elements has 64 bytes of nibbles (groups 0 and 1 low, 2 and 3 high) and 32 bytes of pairs.
     #[inline(always)]
@@ -158,5 +278,30 @@ impl Quant for Q6K {
         let d = f16_at(block, 208);
         let scales: &[u8; 2] = bytes(block, 192 + 2 * group);
         Group::symmetric(quants, map(scales, |s| d * f32::from(s as i8)))
+    }
+}
+
+impl EncodeBlock for Q6K {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 210;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        const CODES: Codes = Codes { scales: (-128.0, 127.0), minimum_max: 0.0 };
+        const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
+        let fitted = SuperBlock::<16>::fit::<16>(values, Integers(-32.0, 31.0), CODES, EFFORT);
+        let codes = map(&fitted.quants, |q| (q + 32.0) as u8);
+        for half in 0..2 {
+            let codes = &codes[128 * half..];
+            for i in 0..64 {
+                block[64 * half + i] = codes[i] & 15 | codes[64 + i] << 4;
+            }
+            for i in 0..32 {
+                let pair = |k: usize| codes[GROUP * k + i] >> 4 << (2 * k);
+                block[128 + 32 * half + i] = pair(0) | pair(1) | pair(2) | pair(3);
+            }
+        }
+        block[192..208].copy_from_slice(&map(&fitted.scales, |s| s as i8 as u8));
+        put_f16(block, 208, fitted.d);
     }
 }

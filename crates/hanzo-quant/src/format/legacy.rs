@@ -52,6 +52,7 @@ impl Quant for Q4_1 {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("m", 2), ("qs", 16)]);
     const SCALE_GROUP: usize = 32;
     const SYMMETRIC: bool = false;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
@@ -61,6 +62,56 @@ impl Quant for Q4_1 {
             minima: [-f16_at(block, 2); 2],
         }
     }
+}
+
+impl EncodeBlock for Q4_1 {
+    const ELEMS: usize = 32;
+    const BYTES: usize = 20;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        let codes = spread(values, 15, block);
+        put_nibbles(&codes, &mut block[4..]);
+    }
+}
+
+/// Codes from 0 for the least value to `code_max` for the greatest, the others rounding half up; writes scale and
+/// offset as half floats, which the codes do not wait for.
+#[inline(always)]
+fn spread(values: &[f32], code_max: u8, block: &mut [u8]) -> [u8; GROUP] {
+    let lowest = values.iter().fold(f32::MAX, |a, &b| if b < a { b } else { a });
+    let highest = values.iter().fold(f32::MIN, |a, &b| if b > a { b } else { a });
+    let scale = (highest - lowest) / f32::from(code_max);
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    put_f16(block, 0, scale);
+    put_f16(block, 2, lowest);
+    map(block_of(values), |v: f32| (((v - lowest) * inverse + 0.5) as u8).min(code_max))
+}
+
+/// The values of a block of 32.
+#[inline(always)]
+fn block_of(values: &[f32]) -> &[f32; GROUP] {
+    values.first_chunk().expect("a block has 32 values")
+}
+
+/// The inverse of [`nibbles`]; takes the low four bits of each code.
+#[inline(always)]
+fn put_nibbles(codes: &[u8; GROUP], packed: &mut [u8]) {
+    for i in 0..16 {
+        packed[i] = codes[i] & 15 | codes[i + 16] << 4;
+    }
+}
+
+/// Bit 4 of each code.
+#[inline(always)]
+fn fifth_bits(codes: &[u8; GROUP]) -> [u8; 4] {
+    let mut high = [0; 4];
+    for (high, codes) in high.iter_mut().zip(codes.as_chunks::<8>().0) {
+        for (i, code) in codes.iter().enumerate() {
+            *high |= (code >> 4) << i;
+        }
+    }
+    high
 }
 
 /// Nibbles with the bits of `qh` above them.
@@ -81,11 +132,28 @@ impl Quant for Q5_0 {
     const ELEMS: usize = 32;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qh", 4), ("qs", 16)]);
     const SCALE_GROUP: usize = 32;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         let quants = map(&five_bits(bytes(block, 6), u32_at(block, 2)), |q| q as i8 - 16);
         Group::symmetric(quants, [f16_at(block, 0); 2])
+    }
+}
+
+impl EncodeBlock for Q5_0 {
+    const ELEMS: usize = 32;
+    const BYTES: usize = 22;
+
+    /// The value farthest from zero becomes −16; the others round half up.
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        let scale = farthest_from_zero(values) / -16.0;
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let codes = map(block_of(values), |v: f32| ((v * inverse + 16.5) as u8).min(31));
+        put_f16(block, 0, scale);
+        block[2..6].copy_from_slice(&fifth_bits(&codes));
+        put_nibbles(&codes, &mut block[6..]);
     }
 }
 
@@ -98,6 +166,7 @@ impl Quant for Q5_1 {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("m", 2), ("qh", 4), ("qs", 16)]);
     const SCALE_GROUP: usize = 32;
     const SYMMETRIC: bool = false;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
@@ -106,5 +175,17 @@ impl Quant for Q5_1 {
             scales: [f16_at(block, 0); 2],
             minima: [-f16_at(block, 2); 2],
         }
+    }
+}
+
+impl EncodeBlock for Q5_1 {
+    const ELEMS: usize = 32;
+    const BYTES: usize = 24;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        let codes = spread(values, 31, block);
+        block[4..8].copy_from_slice(&fifth_bits(&codes));
+        put_nibbles(&codes, &mut block[8..]);
     }
 }

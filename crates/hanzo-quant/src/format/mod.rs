@@ -23,6 +23,7 @@ pub(crate) mod layout;
 mod legacy;
 mod plain;
 mod q8;
+mod search;
 mod ternary;
 
 pub(crate) use self::{

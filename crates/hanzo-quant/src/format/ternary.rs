@@ -1,10 +1,19 @@
 //! TQ1_0, TQ2_0: elements of −1, 0, 1 (and 2 in malformed TQ2_0) with one half-float scale per 256.
 
 use super::{
-    Field, GROUP, Group,
-    bits::{bytes, f16_at, map},
-    layout::{Quant, fields},
+    Encode, Field, GROUP, Group,
+    bits::{bytes, f16_at, largest_magnitude, map, put_f16},
+    layout::{EncodeBlock, Quant, encode, fields},
 };
+
+/// Digits 0, 1, 2 for −1, 0, 1 of a block in units of its largest magnitude, halves away from zero; and that scale.
+#[inline(always)]
+fn digits(values: &[f32]) -> (f32, [u8; 256]) {
+    let scale = largest_magnitude(values);
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let values: &[f32; 256] = values.first_chunk().expect("a block has 256 values");
+    (scale, map(values, |v| 1 + u8::from(v * inverse >= 0.5) - u8::from(v * inverse <= -0.5)))
+}
 
 pub(crate) struct Tq1_0;
 
@@ -22,6 +31,7 @@ impl Quant for Tq1_0 {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("qs", 48), ("qh", 4), ("d", 2)]);
     const SCALE_GROUP: usize = 256;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     /// Five trits of bytes 0 to 31 make groups 0 to 4; five of bytes 32 to 47 and four of `qh` make the rest.
     #[inline(always)]
@@ -44,6 +54,27 @@ impl Quant for Tq1_0 {
     }
 }
 
+impl EncodeBlock for Tq1_0 {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 54;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        let (scale, digits) = digits(values);
+        // (first element, bytes, digits a byte); digit `k` of byte `i` is `k · bytes + i` elements on.
+        let mut at = 0;
+        for (first, n_bytes, n_digits) in [(0, 32, 5), (160, 16, 5), (240, 4, 4)] {
+            for i in 0..n_bytes {
+                let digit = |k: usize| if k < n_digits { digits[first + k * n_bytes + i] } else { 0 };
+                let number = (0..5).fold(0, |number, k| 3 * number + u16::from(digit(k)));
+                block[at + i] = (number * 256).div_ceil(243) as u8;
+            }
+            at += n_bytes;
+        }
+        put_f16(block, 52, scale);
+    }
+}
+
 pub(crate) struct Tq2_0;
 
 impl Quant for Tq2_0 {
@@ -52,11 +83,29 @@ impl Quant for Tq2_0 {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("qs", 64), ("d", 2)]);
     const SCALE_GROUP: usize = 256;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
         let packed: &[u8; GROUP] = bytes(block, group / 4 * 32);
         let shift = 2 * (group % 4);
         Group::symmetric(map(packed, |byte| (byte >> shift & 3) as i8 - 1), [f16_at(block, 64); 2])
+    }
+}
+
+impl EncodeBlock for Tq2_0 {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 66;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], block: &mut [u8]) {
+        let (scale, digits) = digits(values);
+        for half in 0..2 {
+            for i in 0..32 {
+                let digit = |k: usize| digits[128 * half + 32 * k + i] << (2 * k);
+                block[32 * half + i] = digit(0) | digit(1) | digit(2) | digit(3);
+            }
+        }
+        put_f16(block, 64, scale);
     }
 }
