@@ -200,17 +200,20 @@ impl Engine {
         let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
         if sent { Ok(Generation { events, cancel }) } else { Err(Error::engine("the engine has ended")) }
     }
-}
 
-impl Engine {
     fn check_options(&self, request: &Request) -> Result<()> {
         request.sampling.check().map_err(Error::request)?;
         let n_tokens = self.tokenizer.vocab_size();
         if let Some((id, _)) = request.sampling.logit_bias.iter().find(|(id, _)| *id as usize >= n_tokens) {
-            return Err(Error::request(format!("logit-bias: token {id} is not one of the {n_tokens} tokens")));
+            return Err(Error::request(format!(
+                "logit-bias: token {id} is not one of the {n_tokens} tokens"
+            )));
         }
         if request.stop.len() > N_STOPS_MAX {
-            return Err(Error::request(format!("{} stop texts are more than {N_STOPS_MAX}", request.stop.len())));
+            return Err(Error::request(format!(
+                "{} stop texts are more than {N_STOPS_MAX}",
+                request.stop.len()
+            )));
         }
         let odd = request.stop.iter().map(String::len).find(|&n| n == 0 || n > STOP_BYTES_MAX);
         odd.map_or(Ok(()), |n| {

@@ -149,8 +149,9 @@ mod tests {
             let mut cache = Cache::new(&tiny_spec(&[None]), 64, limits.n_sequences, limits.max_rows);
             let mut scheduler = Scheduler::new(limits);
             let n_jobs = 12u64;
-            let prompts: Vec<Vec<u32>> =
-                (0..n_jobs).map(|id| (0..1 + rng.below(20)).map(|i| (id * 100) as u32 + i as u32).collect()).collect();
+            let prompts: Vec<Vec<u32>> = (0..n_jobs)
+                .map(|id| (0..1 + rng.below(20)).map(|i| (id * 100) as u32 + i as u32).collect())
+                .collect();
             let mut seen: Vec<Vec<u32>> = vec![Vec::new(); prompts.len()];
             let mut next_job = 0;
             let mut steps = 0;
