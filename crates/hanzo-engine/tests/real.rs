@@ -1,7 +1,11 @@
 //! Real models against llama.cpp on the same weights (`testdata/tokens`, made by `tools/oracle/tokens.py` and
 //! `kl.py`): token ids of texts, 64 greedy tokens a prompt, 500 predictions over Moby Dick.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic, and say what they compared or skip")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests panic, and say what they compared or skip"
+)]
 
 mod common;
 
