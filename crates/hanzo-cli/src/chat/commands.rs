@@ -33,7 +33,7 @@ static ROWS: &[Row] = &[
     Row {
         name: "/system",
         argument: "[TEXT]",
-        doc: "show or set what the model is told about its task; - takes it away",
+        doc: "show or set the system message; - takes it away",
         make: |rest| {
             Ok(Command::System(match rest {
                 "" => None,
@@ -82,7 +82,8 @@ static ROWS: &[Row] = &[
 
 /// Ends [`help`].
 const HINTS: &str = "\
-A line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of many lines.
+A line that ends in \\ goes on in the next one.
+\"\"\" begins and ends a text of many lines.
 Ctrl-C stops the answer or clears the line, Ctrl-D leaves.";
 
 fn alone(rest: &str, command: Command) -> Result<Command, String> {
@@ -194,7 +195,7 @@ mod tests {
         for name in ["/help", "/system", "/clear", "/load", "/save", "/stats", "/set", "/exit"] {
             assert!(help.lines().any(|line| line.split(' ').next() == Some(name)), "{name}");
         }
-        assert!(help.lines().all(|line| line.len() <= 92), "{help}");
+        assert!(help.lines().all(|line| line.len() <= 80), "{help}");
     }
 
     #[test]

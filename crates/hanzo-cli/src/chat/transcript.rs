@@ -97,7 +97,8 @@ fn role_and_content(message: &Json) -> Result<(&str, &str), String> {
     if let Some(other) = object.keys().find(|key| !["role", "content"].contains(&key.as_str())) {
         return Err(format!("has the field {other:?}, which a conversation cannot keep"));
     }
-    let text = |key: &str| object.get(key).and_then(Json::as_str).ok_or(format!("has no text {key:?}"));
+    let text =
+        |key: &str| object.get(key).and_then(Json::as_str).ok_or_else(|| format!("has no text {key:?}"));
     Ok((text("role")?, text("content")?))
 }
 
