@@ -73,7 +73,9 @@ impl View {
             let target = if self.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
             let bar = ProgressBar::with_draw_target(total, target);
             let style = "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_style(
+                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
