@@ -537,4 +537,21 @@ mod tests {
             assert_eq!(line.quants(&values, Integers(0.0, 15.0)), quants);
         }
     }
+
+    #[test]
+    fn rescaling_finds_the_scales_of_a_block() {
+        let grid = Integers(0.0, 3.0);
+        for (d, dmin) in [(0.5, 0.25), (0.5, 0.0)] {
+            let scales: [f32; 16] = std::array::from_fn(|g| (g % 15 + 1) as f32);
+            let minima: [f32; 16] =
+                std::array::from_fn(|g| if dmin > 0.0 { (g * 5 % 16) as f32 } else { 0.0 });
+            let value = |g: usize, i: usize| d * scales[g] * ((i * 7 + g) % 4) as f32 - dmin * minima[g];
+            let groups: [[f32; 16]; 16] = std::array::from_fn(|g| std::array::from_fn(|i| value(g, i)));
+            // Near enough that the quants are the right ones.
+            let mut block = SuperBlock { d: d * 1.05, dmin: dmin * 0.97, scales, minima, quants: [0.0; 256] };
+            block.rescale(&groups, grid);
+            assert_eq!((block.d, block.dmin), (d, dmin));
+            assert_eq!(block.error(&groups, grid), 0.0);
+        }
+    }
 }
