@@ -1,6 +1,6 @@
 //! The `hanzo` program: parses the command line, runs one command, turns its outcome into an exit code.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage. Standard output holds the answer alone; all else goes to standard
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Standard output holds the answer alone; all else goes to standard
 //! error. A reader that closes the pipe early has what it wanted: that is no error.
 
 mod bench;

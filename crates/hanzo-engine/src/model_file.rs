@@ -47,13 +47,17 @@ const CONFIG_HARMLESS: &[&str] = &[
 const GGUF_HARMLESS: &[&str] = &["rope.scaling.finetuned", "tensor_data_layout"];
 
 impl ModelFile {
-    /// Opens a GGUF file, or a folder of config.json and safetensors.
+    /// Opens a GGUF file, a folder of config.json and safetensors, or such a safetensors file or index itself.
     ///
     /// # Errors
     /// If the file is not there, is neither, or is malformed.
     pub fn open(path: &Path) -> Result<Self> {
         if path.is_dir() {
             return Self::open_hugging_face(&path.join("config.json"), path);
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") {
+            return Self::open_hugging_face(&path.with_file_name("config.json"), path);
         }
         let container = Container::Gguf(Gguf::open(path)?);
         Ok(Self { path: path.to_owned(), container })
@@ -101,6 +105,16 @@ impl ModelFile {
         match &self.container {
             Container::Gguf(gguf) => gguf,
             Container::HuggingFace { tensors, .. } => tensors,
+        }
+    }
+
+    /// Whether config.json says that the output matrix is not the embedding.
+    pub(crate) fn is_untied(&self) -> bool {
+        match &self.container {
+            Container::Gguf(_) => false,
+            Container::HuggingFace { config, .. } => {
+                config.get("tie_word_embeddings") == Some(&Value::Bool(false))
+            }
         }
     }
 

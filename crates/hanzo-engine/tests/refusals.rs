@@ -257,3 +257,19 @@ fn the_27b_models_are_known_by_their_layers() {
         assert_ne!(a.scale, small.layers[0].attention().scale);
     }
 }
+
+#[test]
+fn a_missing_output_matrix_is_the_embedding_only_where_the_config_allows_it() {
+    let case = case("llama-tied-bias");
+    let text = fs::read_to_string(folder().join(&case.configs[0])).unwrap();
+    let mut config: Map<String, Json> = serde_json::from_str(&text).unwrap();
+    let temp = Folder::new();
+    let path = temp.0.join("config.json");
+    let mut check = |tied: bool| {
+        config.insert("tie_word_embeddings".into(), tied.into());
+        fs::write(&path, Json::Object(config.clone()).to_string()).unwrap();
+        decoder::check(&ModelFile::open_hugging_face(&path, &folder().join(&case.weights)).unwrap())
+    };
+    assert!(check(true).is_ok());
+    assert!(check(false).unwrap_err().to_string().contains("tensor lm_head.weight is missing"));
+}

@@ -192,7 +192,7 @@ impl Cache {
         Ok(Some((Some(dir), paths)))
     }
 
-    /// Removes blobs and views that no manifest needs; 0 while somebody fetches or a manifest cannot be read.
+    /// Removes blobs that no manifest needs; 0 while somebody fetches or a manifest cannot be read.
     pub fn collect_garbage(&self) -> Result<Option<u64>> {
         let Some(_lock) = self.try_lock_removal()? else { return Ok(None) };
         let mut wanted = std::collections::HashSet::new();

@@ -25,7 +25,8 @@ impl Decoder {
     /// Runs the rows of a batch through the model and keeps their keys and values.
     ///
     /// # Errors
-    /// If a chunk is malformed, the batch has more rows than reserved, or the cache is full.
+    /// If a chunk is malformed or the batch has more rows than reserved: nothing has changed then. If the cache is
+    /// full or an operation fails: the batch's sequences may have grown without their keys, and must be ended.
     pub fn forward(&mut self, chunks: &[Chunk]) -> Result<Output> {
         let (hidden, vocab) = (self.spec.hidden_size, self.spec.vocab_size);
         let n_rows: usize = chunks.iter().map(|c| c.rows(hidden)).sum();

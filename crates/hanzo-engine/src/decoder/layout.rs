@@ -43,7 +43,7 @@ impl Layout {
     pub fn new(file: &ModelFile, spec: &DecoderSpec) -> Result<Self> {
         let family = file.family()?;
         let mut found = HashMap::new();
-        for wanted in wanted(spec) {
+        for wanted in wanted(spec, file.is_untied()) {
             match find(file, family, &wanted)? {
                 Some(tensor) => {
                     found.insert((wanted.slot, wanted.layer), tensor);
@@ -121,12 +121,12 @@ fn check(
 }
 
 /// Every tensor of a decoder.
-fn wanted(spec: &DecoderSpec) -> Vec<Wanted> {
+fn wanted(spec: &DecoderSpec, untied: bool) -> Vec<Wanted> {
     let (vocab, width) = (spec.vocab_size, spec.hidden_size);
     let outer = |slot, shape: &[usize], required| Wanted { slot, layer: 0, shape: shape.to_vec(), required };
     let mut all = vec![
         outer(Slot::TokenEmbedding, &[vocab, width], true),
-        outer(Slot::Output, &[vocab, width], false),
+        outer(Slot::Output, &[vocab, width], untied),
         outer(Slot::OutputNorm, &[width], true),
     ];
     for (l, layer) in spec.layers.iter().enumerate() {

@@ -15,7 +15,7 @@ use hanzo_ml::{
 
 use crate::{
     Error, Result,
-    cache::{Cache, SequenceId},
+    cache::{Cache, CacheGroup, SequenceId},
     model_file::ModelFile,
     spec::DecoderSpec,
 };
@@ -140,14 +140,19 @@ pub fn check(file: &ModelFile) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
-/// Bytes of the key/value cache that [`Decoder::load`] would reserve.
+/// Bytes of the key/value cache that [`Decoder::load`] would reserve, at most `usize::MAX`.
 pub fn cache_bytes(spec: &DecoderSpec, options: DecoderOptions) -> usize {
     let cache = Cache::new(spec, options.context, options.n_sequences, options.max_rows);
-    let position = options.cache_type_k.bytes() + options.cache_type_v.bytes();
-    let group = |g: &crate::cache::CacheGroup| {
-        g.layers.len() * g.pool.n_blocks() * KV_BLOCK * g.n_kv_heads * g.head_dim * position
-    };
-    cache.groups().iter().map(group).sum()
+    let element_pair = options.cache_type_k.bytes() + options.cache_type_v.bytes();
+    let layers = |g: &CacheGroup| kv_elems(g)?.checked_mul(g.layers.len())?.checked_mul(element_pair);
+    let groups = cache.groups().iter().map(|g| layers(g).unwrap_or(usize::MAX));
+    groups.fold(0, usize::saturating_add)
+}
+
+/// Elements of the keys, or of the values, of one layer; `None` if that overflows.
+fn kv_elems(group: &CacheGroup) -> Option<usize> {
+    let row = group.n_kv_heads.checked_mul(group.head_dim)?;
+    group.pool.n_blocks().checked_mul(KV_BLOCK)?.checked_mul(row)
 }
 
 fn alloc_kv(
@@ -159,7 +164,8 @@ fn alloc_kv(
     let alloc = |l: usize| {
         let group = cache.groups().iter().find(|g| g.layers.contains(&l));
         let group = group.ok_or_else(|| Error::engine(format!("layer {l} is in no cache group")))?;
-        let len = group.pool.n_blocks() * KV_BLOCK * group.n_kv_heads * group.head_dim;
+        let len = kv_elems(group)
+            .ok_or_else(|| Error::request("the key/value cache is too large; lower the context"))?;
         Ok((backend.alloc(options.cache_type_k, len)?, backend.alloc(options.cache_type_v, len)?))
     };
     (0..spec.layers.len()).map(alloc).collect()

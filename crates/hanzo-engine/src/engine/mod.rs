@@ -150,6 +150,7 @@ pub struct Engine {
     thread: Option<JoinHandle<()>>,
     tokenizer: Tokenizer,
     context: usize,
+    vocab_size: usize,
 }
 
 impl Engine {
@@ -161,10 +162,11 @@ impl Engine {
         let (commands, receiver) = mpsc::channel();
         let tokenizer = model.tokenizer.clone();
         let context = model.plan().context;
+        let vocab_size = model.decoder.spec().vocab_size;
         let worker = Worker::new(model, receiver);
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || worker.run());
         let thread = thread.map_err(|e| Error::engine(format!("no thread for the engine: {e}")))?;
-        Ok(Self { commands: Some(commands), thread: Some(thread), tokenizer, context })
+        Ok(Self { commands: Some(commands), thread: Some(thread), tokenizer, context, vocab_size })
     }
 
     /// The tokenizer.
@@ -192,6 +194,9 @@ impl Engine {
             return Err(Error::request(format!(
                 "the prompt's {n} tokens leave no room in the context of {context}"
             )));
+        }
+        if let Some(id) = request.prompt.iter().find(|&&id| id as usize >= self.vocab_size) {
+            return Err(Error::request(format!("prompt: token {id} is not one of the {}", self.vocab_size)));
         }
         self.check_options(&request)?;
         let (sender, events) = mpsc::channel();

@@ -98,9 +98,5 @@ pub(super) const FAMILY: Family = Family {
     names: names::SANDWICH,
     norm_offset: 1.0,
     // The attention's softcap is a field of Gemma 2 that this family's own code does not read.
-    harmless: &[
-        "attention_bias",
-        "attn_logit_softcapping",
-        "cache_implementation",
-    ],
+    harmless: &["attention_bias", "attn_logit_softcapping", "cache_implementation"],
 };
