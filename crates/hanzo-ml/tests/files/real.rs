@@ -70,7 +70,7 @@ fn real_models_hold_what_the_python_reader_says() {
     for (name, architecture, n_keys, n_tensors, n_tokens, last_token, last_tensor, offset, elems) in FACTS {
         let path = repository("models").join(name);
         if !path.exists() {
-            println!("SKIPPED {name}: python3 tools/models/fetch.py");
+            println!("SKIPPED {name}: python3 tools/models/fetch.py models all fetches it");
             continue;
         }
         // The weights are mapped: what opening allocates depends on the vocabulary alone.
