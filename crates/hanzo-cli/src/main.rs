@@ -17,6 +17,7 @@ mod inspect;
 mod machine;
 mod models;
 mod output;
+mod prompt;
 mod run;
 mod sampling;
 mod template;

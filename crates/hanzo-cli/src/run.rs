@@ -9,8 +9,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use hanzo_engine::{
     CancelToken, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, ModelFile,
-    PromptStats, Request, Summary, load_template,
-    text::{ChatTemplate, EncodeOptions, RenderOptions, Tokenizer},
+    PromptStats, Request, Summary, load_template, text::EncodeOptions,
 };
 use hanzo_ml::DType;
 use indicatif::HumanBytes;
@@ -23,6 +22,7 @@ use crate::{
     fetch::HubArgs,
     input,
     output::{note, print},
+    prompt,
     sampling::SamplingArgs,
 };
 
@@ -219,28 +219,7 @@ fn encode(args: &RunArgs, prompt: &str, model: &Model) -> Result<Vec<u32>> {
         messages.push(json!({ "role": "system", "content": system }));
     }
     messages.push(json!({ "role": "user", "content": prompt }));
-    Ok(encode_messages(template, &messages.into(), tokenizer, true)?.1)
-}
-
-/// Messages in a chat template: the text, up to the begin of an answer where one is wanted, and its tokens.
-pub(crate) fn encode_messages(
-    template: &ChatTemplate,
-    messages: &Value,
-    tokenizer: &Tokenizer,
-    add_generation_prompt: bool,
-) -> Result<(String, Vec<u32>)> {
-    let text_of = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id));
-    let options = RenderOptions {
-        add_generation_prompt,
-        bos_token: text_of(tokenizer.bos()),
-        eos_token: text_of(tokenizer.eos()),
-        ..RenderOptions::default()
-    };
-    let text = template.render(messages, &options)?;
-    // Many templates write the first token themselves.
-    let begun = text_of(tokenizer.bos()).is_some_and(|bos| text.starts_with(bos));
-    let ids = tokenizer.encode(&text, EncodeOptions { add_special: !begun, parse_special: true })?;
-    Ok((text, ids))
+    prompt::encode(tokenizer, &prompt::render(template, tokenizer, &messages.into(), None, true)?)
 }
 
 /// Ends the generation at the first interrupt, the program at the second; at the first where it has ended.

@@ -3,16 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hanzo_engine::{
-    load_template,
-    text::{EncodeOptions, RenderOptions, Tokenizer},
-};
+use hanzo_engine::load_template;
 use serde_json::{Value as Json, json};
 
 use crate::{
     environment::Environment,
     error::{Error, Result},
-    input, output,
+    input, output, prompt,
     tokenize::VocabularyArgs,
 };
 
@@ -56,17 +53,10 @@ pub(crate) fn run(args: &TemplateArgs, environment: &Environment) -> Result<()> 
     let Some(template) = load_template(&file)? else {
         return Err(Error::failed(format!("{model} has no chat template")));
     };
-    let text_of = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id));
-    let options = RenderOptions {
-        add_generation_prompt: !args.no_generation_prompt,
-        tools: tools.as_ref(),
-        bos_token: text_of(tokenizer.bos()),
-        eos_token: text_of(tokenizer.eos()),
-        ..RenderOptions::default()
-    };
-    let text = template.render(&messages, &options)?;
+    let begins_answer = !args.no_generation_prompt;
+    let text = prompt::render(&template, &tokenizer, &messages, tools.as_ref(), begins_answer)?;
     if args.json {
-        let ids = encode(&tokenizer, &text)?;
+        let ids = prompt::encode(&tokenizer, &text)?;
         return output::print(&format!("{}\n", json!({ "model": model, "text": text, "ids": ids })));
     }
     let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -93,12 +83,4 @@ fn list(path: &Path, what: &str) -> Result<Json> {
         Json::Array(items) if items.iter().all(Json::is_object) => Ok(value),
         _ => Err(Error::failed(format!("{}: {what} are a JSON list of objects", path.display()))),
     }
-}
-
-/// The ids of a rendered prompt.
-fn encode(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
-    // Many templates write the first token themselves.
-    let bos = tokenizer.bos().and_then(|id| tokenizer.token_text(id));
-    let add_special = !bos.is_some_and(|bos| text.starts_with(bos));
-    Ok(tokenizer.encode(text, EncodeOptions { add_special, parse_special: true })?)
 }

@@ -37,9 +37,9 @@ pub enum RopeScaling {
     Llama3 {
         /// Times the trained context.
         factor: f64,
-        /// Below `original_context / low_freq_factor` wavelengths are kept.
+        /// Turns over the original context at and below which a frequency is divided.
         low_freq_factor: f64,
-        /// See `low_freq_factor`.
+        /// Turns over the original context at and above which a frequency is kept.
         high_freq_factor: f64,
         /// Positions of pre-training.
         original_context: usize,

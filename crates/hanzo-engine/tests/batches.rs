@@ -83,8 +83,7 @@ fn chunked_prefill_equals_whole() {
     }
 }
 
-/// An id's embedding, read from the model itself: with one-hot rows this would need the table, so the rows come
-/// from the file.
+/// The embeddings of ids, read from the file and scaled as the model does.
 fn embeddings(case: &Case, ids: &[u32]) -> Vec<f32> {
     let file = case.file();
     let table = file.tensors().tensor("model.embed_tokens.weight").unwrap();

@@ -23,7 +23,8 @@ use hanzo_engine::{
 use crate::{
     environment::Environment,
     error::{Error, Result},
-    run::{Answer, Speeds, encode_messages, end_on_interrupt, follow},
+    prompt,
+    run::{Answer, Speeds, end_on_interrupt, follow},
 };
 use commands::Command;
 use message::{Assembly, Message};
@@ -181,7 +182,10 @@ impl Chat {
         if messages.as_array().is_none_or(Vec::is_empty) {
             return Ok((String::new(), Vec::new()));
         }
-        encode_messages(&self.setup.template, &messages, self.setup.engine.tokenizer(), question.is_some())
+        let tokenizer = self.setup.engine.tokenizer();
+        let text = prompt::render(&self.setup.template, tokenizer, &messages, None, question.is_some())?;
+        let ids = prompt::encode(tokenizer, &text)?;
+        Ok((text, ids))
     }
 
     /// Answers a question. It becomes part of the conversation with what there is of its answer.
