@@ -34,7 +34,7 @@ fn measure(format: &Format) -> (f64, f64, Option<f64>) {
     for (i, value) in values.iter_mut().enumerate() {
         *value = ((i * 7919 % 2003) as f32 - 1001.0) * 1e-3;
     }
-    let encode = format.encode.map(|encode| time(|| encode(black_box(&values), black_box(&mut bytes))));
+    let encode = format.encode.map(|encode| time(|| encode(black_box(&values), None, black_box(&mut bytes))));
     (widest, baseline, encode)
 }
 

@@ -131,7 +131,7 @@ fn encoders_take_any_values_and_are_undone_by_decoding() {
         let Some(encode) = f.encode else { continue };
         let wild: Vec<f32> = (0..64 * f.block_elems).map(|_| f32::from_bits(random.next() as u32)).collect();
         let mut bytes = vec![0; f.bytes_of(wild.len()).unwrap()];
-        encode(&wild, &mut bytes);
+        encode(&wild, None, &mut bytes);
         decoded(f.decode, f, &bytes);
         // Rows of one odd value, and rows of ordinary ones with an odd value in each place of the first lanes.
         for odd in
@@ -142,7 +142,7 @@ fn encoders_take_any_values_and_are_undone_by_decoding() {
                     (0..256).map(|i| if place == 0 { odd } else { i as f32 - 99.0 }).collect();
                 row[place * 13] = odd;
                 let mut bytes = vec![0; f.bytes_of(row.len()).unwrap()];
-                encode(&row, &mut bytes);
+                encode(&row, None, &mut bytes);
                 decoded(f.decode, f, &bytes);
             }
         }
@@ -152,7 +152,7 @@ fn encoders_take_any_values_and_are_undone_by_decoding() {
         let mut tame: Vec<f32> = (0..512).map(|i| if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
         tame[256..].fill(0.0);
         let mut bytes = vec![0xee; f.bytes_of(tame.len()).unwrap()];
-        encode(&tame, &mut bytes);
+        encode(&tame, None, &mut bytes);
         let tolerance = match f.name {
             "Q4_0" => 1.01 / 8.0,
             "Q5_0" => 1.01 / 16.0,
@@ -184,4 +184,11 @@ fn sizes_are_whole_blocks_and_do_not_overflow() {
 #[should_panic(expected = "are not the blocks of")]
 fn a_row_of_the_wrong_length_is_refused() {
     (format("Q4_K").decode)(&[0; 143], &mut [0.0; 256]);
+}
+
+/// `ggml_quantize_requires_imatrix` of ggml.c.
+#[test]
+fn what_ggml_writes_with_an_importance_only_needs_one() {
+    let needing: Vec<_> = FORMATS.iter().filter(|f| f.needs_importance).map(|f| f.name).collect();
+    assert_eq!(needing, ["IQ2_XXS", "IQ2_XS", "IQ1_S"]);
 }

@@ -39,7 +39,7 @@ impl EncodeBlock for Mxfp4 {
 
     /// The scale of the specification, section 6.3: the largest magnitude's power of two lies on E2M1's own, 4.
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let exponent = (largest_magnitude(values).to_bits() >> 23).saturating_sub(2) as u8;
         let scale = half_of_e8m0(exponent);
         block[0] = exponent;
@@ -101,7 +101,7 @@ impl EncodeBlock for Nvfp4 {
     /// The scale of the least error, from a little less than what makes the largest magnitude E2M1's largest, 6, to what
     /// makes it the next one, 4.
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         for (group, values) in values.as_chunks::<16>().0.iter().enumerate() {
             let start = nearest_ue4m3(largest_magnitude(values) / 6.0);
             let mut best = (f32::INFINITY, start);

@@ -29,6 +29,7 @@ impl Quant for Iq1S {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 32), ("qh", 16)]);
     const SCALE_GROUP: usize = 32;
+    const NEEDS_IMPORTANCE: bool = true;
 
     /// A word of `qh` a group: three high bits for each of four points, three bits of scale, the sign of the shift.
     #[inline(always)]

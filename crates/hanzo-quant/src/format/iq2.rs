@@ -22,6 +22,7 @@ impl Quant for Iq2Xxs {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64)]);
     const SCALE_GROUP: usize = 32;
+    const NEEDS_IMPORTANCE: bool = true;
 
     /// Eight bytes a group: four points, then four sign indices of seven bits and the scale in the top four.
     #[inline(always)]
@@ -42,6 +43,7 @@ impl Quant for Iq2Xs {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64), ("scales", 8)]);
     const SCALE_GROUP: usize = 16;
+    const NEEDS_IMPORTANCE: bool = true;
 
     /// A word a point: nine bits of index, seven of sign index.
     #[inline(always)]

@@ -61,7 +61,7 @@ impl EncodeBlock for Iq4Nl {
     const BYTES: usize = 18;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let values: &[f32; GROUP] = values.first_chunk().expect("a block has 32 values");
         let scale = as_half(fit(values, GRID, EFFORT).scale);
         put_f16(block, 0, scale);
@@ -94,7 +94,7 @@ impl EncodeBlock for Iq4Xs {
     const BYTES: usize = 136;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (-32.0, 31.0), minimum_max: 0.0 };
         let fitted = SuperBlock::<8>::fit::<32>(values, GRID, CODES, EFFORT);
         block.fill(0);

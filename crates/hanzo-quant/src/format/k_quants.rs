@@ -109,7 +109,7 @@ impl EncodeBlock for Q2K {
     const BYTES: usize = 84;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (0.0, 15.0), minimum_max: 15.0 };
         const EFFORT: Effort = Effort { reach: (-0.5, 1.5), n_trials: 8, n_rounds: 3 };
         let fitted = SuperBlock::<16>::fit::<16>(values, Integers(0.0, 3.0), CODES, EFFORT);
@@ -158,7 +158,7 @@ impl EncodeBlock for Q3K {
     const BYTES: usize = 110;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (-32.0, 31.0), minimum_max: 0.0 };
         const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
         let fitted = SuperBlock::<16>::fit::<16>(values, Integers(-4.0, 3.0), CODES, EFFORT);
@@ -203,7 +203,7 @@ impl EncodeBlock for Q4K {
     const BYTES: usize = 144;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         const EFFORT: Effort = Effort { reach: (-1.0, 1.5), n_trials: 10, n_rounds: 2 };
         let fitted = SuperBlock::<8>::fit::<32>(values, Integers(0.0, 15.0), SIX_BITS, EFFORT);
         put_scales_and_minima(block, &fitted);
@@ -244,7 +244,7 @@ impl EncodeBlock for Q5K {
     const BYTES: usize = 176;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         const EFFORT: Effort = Effort { reach: (-1.0, 1.5), n_trials: 10, n_rounds: 2 };
         let fitted = SuperBlock::<8>::fit::<32>(values, Integers(0.0, 31.0), SIX_BITS, EFFORT);
         put_scales_and_minima(block, &fitted);
@@ -286,7 +286,7 @@ impl EncodeBlock for Q6K {
     const BYTES: usize = 210;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (-128.0, 127.0), minimum_max: 0.0 };
         const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
         let fitted = SuperBlock::<16>::fit::<16>(values, Integers(-32.0, 31.0), CODES, EFFORT);

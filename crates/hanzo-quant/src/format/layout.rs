@@ -25,6 +25,8 @@ pub(crate) trait Quant: 'static {
     const SCALE_GROUP: usize;
     /// Whether all minima are `+0.0`.
     const SYMMETRIC: bool = true;
+    /// Whether blocks written without an importance are of little use.
+    const NEEDS_IMPORTANCE: bool = false;
     /// The encoder of a row.
     const ENCODE: Option<Encode> = None;
 
@@ -61,6 +63,7 @@ pub(crate) const fn quant<T: Quant>() -> Format {
         unpack: Unpack::Int(unpack::<T>),
         decode: decode::<QuantRow<T>>,
         decode_baseline: decode_baseline::<QuantRow<T>>,
+        needs_importance: T::NEEDS_IMPORTANCE,
         encode: T::ENCODE,
     }
 }
@@ -78,6 +81,7 @@ pub(crate) const fn plain<T: Plain>() -> Format {
         unpack: Unpack::Scalar,
         decode: decode::<PlainRow<T>>,
         decode_baseline: decode_baseline::<PlainRow<T>>,
+        needs_importance: false,
         encode: T::ENCODE,
     }
 }
@@ -182,13 +186,16 @@ pub(crate) trait EncodeBlock: 'static {
     const ELEMS: usize;
     /// Bytes of a block.
     const BYTES: usize;
+    /// Whether `encode_block` looks at its weights.
+    const WEIGHED: bool = false;
 
-    /// Writes a block. Implementations carry `#[inline(always)]`.
-    fn encode_block(values: &[f32], block: &mut [u8]);
+    /// Writes a block. `weights` are those of [`relative`], one an element. Implementations carry `#[inline(always)]`.
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]);
 }
 
 struct EncodeRow<'a, T> {
     values: &'a [f32],
+    importance: Option<&'a [f32]>,
     out: &'a mut [u8],
     format: PhantomData<T>,
 }
@@ -197,19 +204,54 @@ impl<T: EncodeBlock> Job for EncodeRow<'_, T> {
     #[inline(always)]
     fn run(self) {
         let blocks = self.out.chunks_exact_mut(T::BYTES);
+        let mut columns = self.importance.map(|row| row.chunks_exact(T::ELEMS).cycle());
+        let mut weights = [1.0; 256];
         for (values, block) in self.values.chunks_exact(T::ELEMS).zip(blocks) {
-            T::encode_block(values, block);
+            let weights = columns.as_mut().and_then(Iterator::next).map(|importance| {
+                let weights = &mut weights[..T::ELEMS];
+                relative(importance, weights);
+                &*weights
+            });
+            T::encode_block(values, weights, block);
         }
     }
 }
 
+/// The least weight of an element beside the greatest of its block: what no calibration text has touched is not free to
+/// become anything.
+const WEIGHT_MIN: f32 = 1e-6;
+
+/// Importance in units of the greatest of the block, from [`WEIGHT_MIN`] to 1, so that no sum of products overflows or
+/// vanishes. What is no positive finite number counts as the least; if nothing is, all count the same.
+#[inline(always)]
+fn relative(importance: &[f32], weights: &mut [f32]) {
+    let finite = |v: f32| if v > 0.0 && v < f32::INFINITY { v } else { 0.0 };
+    let greatest = importance.iter().fold(0f32, |a, &v| a.max(finite(v)));
+    if greatest < f32::MIN_POSITIVE {
+        weights.fill(1.0);
+        return;
+    }
+    for (weight, &v) in weights.iter_mut().zip(importance) {
+        *weight = (finite(v) / greatest).max(WEIGHT_MIN);
+    }
+}
+
 /// The row encoder of a format, for [`Quant::ENCODE`] and [`Plain::ENCODE`].
-pub(crate) fn encode<T: EncodeBlock>(values: &[f32], out: &mut [u8]) {
+pub(crate) fn encode<T: EncodeBlock>(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
     assert!(
         values.len().is_multiple_of(T::ELEMS) && out.len() == values.len() / T::ELEMS * T::BYTES,
         "{} bytes are not the blocks of {} elements",
         out.len(),
         values.len()
     );
-    run_widest(EncodeRow::<T> { values, out, format: PhantomData });
+    if let Some(row) = importance {
+        assert!(
+            row.len().is_multiple_of(T::ELEMS) && values.len().is_multiple_of(row.len()),
+            "{} elements are not whole rows of {} columns",
+            values.len(),
+            row.len()
+        );
+    }
+    let importance = importance.filter(|_| T::WEIGHED);
+    run_widest(EncodeRow::<T> { values, importance, out, format: PhantomData });
 }

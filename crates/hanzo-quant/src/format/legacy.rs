@@ -31,7 +31,7 @@ impl EncodeBlock for Q4_0 {
 
     /// The value farthest from zero becomes −8; the others round half up.
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let farthest = farthest_from_zero(values);
         let scale = farthest / -8.0;
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
@@ -69,7 +69,7 @@ impl EncodeBlock for Q4_1 {
     const BYTES: usize = 20;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let codes = spread(values, 15, block);
         put_nibbles(&codes, &mut block[4..]);
     }
@@ -147,7 +147,7 @@ impl EncodeBlock for Q5_0 {
 
     /// The value farthest from zero becomes −16; the others round half up.
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let scale = farthest_from_zero(values) / -16.0;
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
         let codes = map(block_of(values), |v: f32| ((v * inverse + 16.5) as u8).min(31));
@@ -183,7 +183,7 @@ impl EncodeBlock for Q5_1 {
     const BYTES: usize = 24;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let codes = spread(values, 31, block);
         block[4..8].copy_from_slice(&fifth_bits(&codes));
         put_nibbles(&codes, &mut block[8..]);

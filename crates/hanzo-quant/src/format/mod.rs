@@ -92,7 +92,13 @@ pub type Decode = fn(bytes: &[u8], out: &mut [f32]);
 
 /// Encodes whole blocks, the inverse of [`Decode`]: `out` holds `values.len() / block_elems` blocks; panics if it does
 /// not. Values that are not finite give some block, never a panic.
-pub type Encode = fn(values: &[f32], out: &mut [u8]);
+///
+/// `importance` says how much the squared error of each column counts, for example the mean square of what a matrix
+/// product multiplies the column with (llama.cpp's importance matrix). It has one number a column of a row, whole blocks
+/// of them, and serves each row of `values`; panics if those are not whole rows. Only the ratios within a block matter;
+/// numbers that are not positive and finite count as next to nothing, and if all of a block are such, its elements count
+/// the same, as they do without an importance. A format without a search takes no notice of it.
+pub type Encode = fn(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]);
 
 /// One field of a block, in file order: the unit in which a device re-lays a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +131,9 @@ pub struct Format {
     pub decode: Decode,
     /// The same decoder with the target's baseline instructions: the same bits.
     pub decode_baseline: Decode,
+    /// Whether blocks written without an importance are of little use, so that a caller should refuse to: ggml does for
+    /// the same formats (`ggml_quantize_requires_imatrix`). The encoder itself does not refuse.
+    pub needs_importance: bool,
     /// The encoder of a row, where there is one.
     pub encode: Option<Encode>,
 }

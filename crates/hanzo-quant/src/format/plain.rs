@@ -25,7 +25,7 @@ impl EncodeBlock for F32 {
     const BYTES: usize = 4;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         block.copy_from_slice(&values[0].to_le_bytes());
     }
 }
@@ -49,7 +49,7 @@ impl EncodeBlock for F16 {
     const BYTES: usize = 2;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         put_f16(block, 0, values[0]);
     }
 }
@@ -74,7 +74,7 @@ impl EncodeBlock for Bf16 {
 
     /// Ties to even; a NaN keeps its high bits and becomes quiet.
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let bits = values[0].to_bits();
         let rounded = (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16;
         let quiet = (bits >> 16) as u16 | 64;

@@ -47,7 +47,7 @@ impl EncodeBlock for Q8_0 {
     const BYTES: usize = 34;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let (scale, quants) = quantize32(values);
         put_f16(block, 0, scale);
         block[2..].copy_from_slice(&map(&quants, |q| q as u8));
@@ -76,7 +76,7 @@ impl EncodeBlock for Q8_1 {
 
     /// `s` is the sum of the quants times the scale, the scale not yet rounded to half.
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let (scale, quants) = quantize32(values);
         let sum: i32 = quants.iter().map(|&q| i32::from(q)).sum();
         put_f16(block, 0, scale);
@@ -109,7 +109,7 @@ impl EncodeBlock for Q8K {
     /// The value farthest from zero becomes −127, so the scale may be negative; ties round to even. `bsums` are the
     /// sums of 16 quants.
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let farthest = farthest_from_zero(values);
         block.fill(0);
         if farthest == 0.0 {

@@ -59,7 +59,7 @@ impl EncodeBlock for Tq1_0 {
     const BYTES: usize = 54;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let (scale, digits) = digits(values);
         // (first element, bytes, digits a byte); digit `k` of byte `i` is `k · bytes + i` elements on.
         let mut at = 0;
@@ -98,7 +98,7 @@ impl EncodeBlock for Tq2_0 {
     const BYTES: usize = 66;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], block: &mut [u8]) {
+    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
         let (scale, digits) = digits(values);
         for half in 0..2 {
             for i in 0..32 {
