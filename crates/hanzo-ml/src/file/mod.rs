@@ -2,6 +2,7 @@
 //!
 //! * [`gguf`]: GGUF versions 2 and 3, little-endian, split or whole.
 //! * [`safetensors`]: single files and sharded folders.
+//! * [`imatrix`]: importance matrices, which the encoders of small formats want.
 //! * [`mapped`]: the only place that maps a file into memory.
 //!
 //! Invariants of both readers: opening reads the header alone and touches no weights; all arithmetic is checked;
@@ -9,6 +10,7 @@
 //! exists has a size that matches its shape and a range that lies inside its file and overlaps no other.
 
 pub mod gguf;
+pub mod imatrix;
 pub mod mapped;
 pub mod safetensors;
 

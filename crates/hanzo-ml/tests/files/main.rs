@@ -6,6 +6,7 @@
 mod allocations;
 mod gguf;
 mod hostile;
+mod imatrix;
 mod metadata;
 mod mutations;
 mod real;
