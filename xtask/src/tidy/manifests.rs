@@ -15,7 +15,8 @@ struct Arrows {
 /// The arrows of ARCHITECTURE.md; none points up.
 const ARROWS: &[Arrows] = &[
     Arrows { package: "hanzo-quant", may_use: &[], outside: Some(&["half"]) },
-    Arrows { package: "hanzo-ml", may_use: &["hanzo-quant"], outside: None },
+    Arrows { package: "hanzo-kernel", may_use: &["hanzo-quant"], outside: Some(&["naga"]) },
+    Arrows { package: "hanzo-ml", may_use: &["hanzo-kernel", "hanzo-quant"], outside: None },
     Arrows { package: "hanzo-engine", may_use: &["hanzo-ml", "hanzo-quant"], outside: None },
     Arrows { package: "hanzo-hub", may_use: &[], outside: None },
     Arrows {

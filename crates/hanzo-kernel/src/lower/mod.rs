@@ -1,0 +1,78 @@
+//! From a valid module to the text or words that a backend compiles.
+//!
+//! SPIR-V and MSL come from naga's writers, CUDA C++ and HIP C++ from the one writer of [`c`]. The kernels are ours, so
+//! bounds checks, bounds on loops, checks of divisors and the clearing of workgroup memory are left out;
+//! [`Checks::Debug`] puts them in.
+
+mod c;
+mod msl;
+mod spirv;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::{Error, Result, Valid};
+
+/// A language that kernels are written in for a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Vulkan.
+    SpirV,
+    /// Metal Shading Language.
+    Msl,
+    /// CUDA C++ for NVRTC.
+    Cuda,
+    /// HIP C++ for hipRTC.
+    Hip,
+}
+
+impl Target {
+    /// Every target.
+    pub const ALL: [Self; 4] = [Self::SpirV, Self::Msl, Self::Cuda, Self::Hip];
+
+    /// Its name in errors and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SpirV => "spirv",
+            Self::Msl => "msl",
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+        }
+    }
+}
+
+/// What is checked while a kernel runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Checks {
+    /// Nothing: the kernels are ours and are proven by tests.
+    Trusted,
+    /// Indices, loops, divisors; workgroup memory starts as zeros.
+    Debug,
+}
+
+/// A lowered kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// SPIR-V.
+    Words(Vec<u32>),
+    /// Source text of the other targets.
+    Text(String),
+}
+
+/// Writes a kernel for a target. A panic inside a writer is an error that names the kernel.
+///
+/// # Errors
+/// A construct that the writer does not know; a fault of the writer.
+pub fn lower(valid: &Valid, target: Target, checks: Checks) -> Result<Code> {
+    let write = || match target {
+        Target::SpirV => spirv::write(valid, checks).map(Code::Words),
+        Target::Msl => msl::write(valid, checks).map(Code::Text),
+        Target::Cuda => c::write(valid, c::Dialect::Cuda, checks).map(Code::Text),
+        Target::Hip => c::write(valid, c::Dialect::Hip, checks).map(Code::Text),
+    };
+    // The closure only reads the module, so nothing half-written outlives a panic.
+    catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|panic| {
+        let what = panic.downcast_ref::<String>().map(String::as_str);
+        let what = what.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Error::lower(valid.name(), target.name(), format!("the writer panicked: {what}")))
+    })
+}

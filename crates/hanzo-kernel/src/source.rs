@@ -1,0 +1,24 @@
+//! The WGSL files, embedded: a program needs no folder of kernels beside it.
+
+/// One WGSL file.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Path below `wgsl/` without the extension: what an import names.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! sources {
+    ($($name:literal),* $(,)?) => {
+        &[$(Source { name: $name, text: include_str!(concat!("../wgsl/", $name, ".wgsl")) }),*]
+    };
+}
+
+/// Every file of `wgsl/`, in the order of their names.
+pub static SOURCES: &[Source] = sources!["add", "grid"];
+
+/// The file of a name.
+pub(crate) fn find(name: &str) -> Option<&'static Source> {
+    SOURCES.iter().find(|source| source.name == name)
+}

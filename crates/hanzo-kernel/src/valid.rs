@@ -1,0 +1,125 @@
+//! A module that the validator accepted: the only thing that can be lowered.
+
+use naga::{
+    AddressSpace, Module, StorageAccess,
+    compact::{KeepUnused, compact},
+    front::wgsl,
+    valid::{Capabilities, ModuleInfo, ValidationFlags, Validator},
+};
+
+use crate::{Composed, Error, Result};
+
+/// What the kernels may ask of a device. A module that needs more is refused.
+fn capabilities() -> Capabilities {
+    Capabilities::IMMEDIATES
+        | Capabilities::SUBGROUP
+        | Capabilities::SUBGROUP_BARRIER
+        | Capabilities::SHADER_FLOAT16
+        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+        | Capabilities::COOPERATIVE_MATRIX
+}
+
+/// A valid kernel: one entry point named `main`, unused declarations removed. Only the validator builds it.
+#[derive(Debug)]
+pub struct Valid {
+    name: String,
+    module: Module,
+    info: ModuleInfo,
+}
+
+/// A storage buffer that a kernel is launched with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Its place: `@group(0) @binding(slot)`, and its place among the arguments of a C kernel.
+    pub slot: u32,
+    /// Its name in the source.
+    pub name: String,
+    /// Whether the kernel writes to it.
+    pub writes: bool,
+}
+
+/// What a launch must supply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Buffers by rising slot; slots may be missing where a specialisation does without a buffer.
+    pub bindings: Vec<Binding>,
+    /// Bytes of the immediate data (a struct passed by value), 0 without one.
+    pub immediate_bytes: u32,
+    /// Threads of a workgroup.
+    pub workgroup: [u32; 3],
+}
+
+impl Valid {
+    /// Parses and validates composed text.
+    ///
+    /// # Errors
+    /// What the parser or the validator says, at the file and line of the original source.
+    pub fn new(composed: &Composed) -> Result<Self> {
+        let mut module = wgsl::parse_str(&composed.text).map_err(|e| {
+            let at = e.labels().find_map(|(span, _)| span.to_range()).map_or(0, |r| r.start);
+            let labels = e.labels().map(|(_, label)| label.to_string());
+            let what = [e.message().to_string()].into_iter().chain(labels).chain(e.notes().map(String::from));
+            invalid(composed, at, what)
+        })?;
+        if !matches!(&module.entry_points[..], [entry] if entry.name == "main") {
+            return Err(Error::kernel(&composed.name, "a kernel has one entry point, `main`"));
+        }
+        // Before validation, since it trusts no handle; `compact` is for modules that are well formed, which the parser's are.
+        compact(&mut module, KeepUnused::No);
+        let mut validator = Validator::new(ValidationFlags::all(), capabilities());
+        let info = validator.validate(&module).map_err(|e| {
+            let at = e.spans().find_map(|(span, _)| span.to_range()).map_or(0, |r| r.start);
+            let mut what = Vec::new();
+            let mut source: Option<&dyn std::error::Error> = Some(e.as_inner());
+            while let Some(error) = source {
+                what.push(error.to_string());
+                source = error.source();
+            }
+            what.extend(e.spans().map(|(_, label)| label.clone()));
+            invalid(composed, at, what.into_iter())
+        })?;
+        Ok(Self { name: composed.name.clone(), module, info })
+    }
+
+    /// The specialisation's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The module.
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// What the validator found out about it: types of expressions, uses of globals.
+    pub fn info(&self) -> &ModuleInfo {
+        &self.info
+    }
+
+    /// What a launch must supply.
+    pub fn interface(&self) -> Interface {
+        let mut bindings = Vec::new();
+        let mut immediate_bytes = 0;
+        for (_, global) in self.module.global_variables.iter() {
+            match (global.space, &global.binding) {
+                (AddressSpace::Storage { access }, Some(binding)) => bindings.push(Binding {
+                    slot: binding.binding,
+                    name: global.name.clone().unwrap_or_default(),
+                    writes: access.contains(StorageAccess::STORE),
+                }),
+                (AddressSpace::Immediate, _) => {
+                    immediate_bytes = self.module.types[global.ty].inner.size(self.module.to_ctx());
+                }
+                _ => {}
+            }
+        }
+        bindings.sort_by_key(|b| b.slot);
+        Interface { bindings, immediate_bytes, workgroup: self.module.entry_points[0].workgroup_size }
+    }
+}
+
+fn invalid(composed: &Composed, at: usize, what: impl Iterator<Item = String>) -> Error {
+    let origin = composed.origin(at);
+    let what: Vec<String> = what.filter(|w| !w.is_empty()).collect();
+    Error::invalid(&composed.name, &origin.file, origin.line, what.join(": "))
+}
