@@ -10,12 +10,16 @@ mod compose;
 mod error;
 mod kernels;
 mod lower;
+mod planes;
 mod source;
+mod tables;
 mod valid;
 
 pub use compose::{Composed, Origin, Recipe, Slot, Value, compose};
 pub use error::{Error, Result};
-pub use kernels::{KERNELS, Kernel, Spec, specs};
+pub use kernels::{Choice, Formats, KERNELS, Kernel, Number, Spec, is_supported, specs};
 pub use lower::{Checks, Code, Target, lower};
+pub use planes::Planes;
 pub use source::{SOURCES, Source};
+pub use tables::table_words;
 pub use valid::{Binding, Interface, Valid};

@@ -16,7 +16,28 @@ macro_rules! sources {
 }
 
 /// Every file of `wgsl/`, in the order of their names.
-pub static SOURCES: &[Source] = sources!["add", "grid"];
+pub static SOURCES: &[Source] = sources![
+    "add",
+    "dequantize",
+    "format/fp4",
+    "format/iq1",
+    "format/iq2",
+    "format/iq3",
+    "format/iq4",
+    "format/k_quants",
+    "format/legacy",
+    "format/plain",
+    "format/ternary",
+    "grid",
+    "group",
+    "levels",
+    "number/bf16",
+    "number/f16",
+    "number/f32",
+    "signs",
+    "tables",
+    "weight",
+];
 
 /// The file of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Source> {

@@ -30,8 +30,6 @@ pub struct Valid {
 /// A storage buffer that a kernel is launched with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Its place: `@group(0) @binding(slot)`, and its place among the arguments of a C kernel.
-    pub slot: u32,
     /// Its name in the source.
     pub name: String,
     /// Whether the kernel writes to it.
@@ -41,7 +39,7 @@ pub struct Binding {
 /// What a launch must supply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Buffers by rising slot; slots may be missing where a specialisation does without a buffer.
+    /// Buffers by place: `@group(0) @binding(place)`, and their order among the arguments of a C kernel.
     pub bindings: Vec<Binding>,
     /// Bytes of the immediate data (a struct passed by value), 0 without one.
     pub immediate_bytes: u32,
@@ -66,6 +64,7 @@ impl Valid {
         }
         // Before validation, since it trusts no handle; `compact` is for modules that are well formed, which the parser's are.
         compact(&mut module, KeepUnused::No);
+        close_gaps(&mut module);
         let mut validator = Validator::new(ValidationFlags::all(), capabilities());
         let info = validator.validate(&module).map_err(|e| {
             let at = e.spans().find_map(|(span, _)| span.to_range()).map_or(0, |r| r.start);
@@ -102,19 +101,33 @@ impl Valid {
         let mut immediate_bytes = 0;
         for (_, global) in self.module.global_variables.iter() {
             match (global.space, &global.binding) {
-                (AddressSpace::Storage { access }, Some(binding)) => bindings.push(Binding {
-                    slot: binding.binding,
-                    name: global.name.clone().unwrap_or_default(),
-                    writes: access.contains(StorageAccess::STORE),
-                }),
+                (AddressSpace::Storage { access }, Some(binding)) => {
+                    let name = global.name.clone().unwrap_or_default();
+                    let writes = access.contains(StorageAccess::STORE);
+                    bindings.push((binding.binding, Binding { name, writes }));
+                }
                 (AddressSpace::Immediate, _) => {
                     immediate_bytes = self.module.types[global.ty].inner.size(self.module.to_ctx());
                 }
                 _ => {}
             }
         }
-        bindings.sort_by_key(|b| b.slot);
+        bindings.sort_by_key(|(place, _)| *place);
+        let bindings = bindings.into_iter().map(|(_, binding)| binding).collect();
         Interface { bindings, immediate_bytes, workgroup: self.module.entry_points[0].workgroup_size }
+    }
+}
+
+/// Numbers the bindings from 0 without gaps, in their order. Specialisations do without some buffers, and runtimes differ in
+/// what they make of a gap.
+fn close_gaps(module: &mut Module) {
+    let mut taken: Vec<u32> =
+        module.global_variables.iter().filter_map(|(_, g)| g.binding.as_ref().map(|b| b.binding)).collect();
+    taken.sort_unstable();
+    for (_, global) in module.global_variables.iter_mut() {
+        if let Some(binding) = &mut global.binding {
+            binding.binding = taken.iter().filter(|&&t| t < binding.binding).count() as u32;
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn write(valid: &Valid, checks: Checks) -> Result<String> {
     let policy = if debug { BoundsCheckPolicy::Restrict } else { BoundsCheckPolicy::Unchecked };
     let options = Options {
         lang_version: VERSION,
-        per_entry_point_map: resources(valid)?,
+        per_entry_point_map: resources(valid),
         fake_missing_bindings: false,
         bounds_check_policies: BoundsCheckPolicies {
             index: policy,
@@ -52,19 +52,17 @@ pub(super) fn write(valid: &Valid, checks: Checks) -> Result<String> {
     }
 }
 
-/// Bindings keep their slots.
-fn resources(valid: &Valid) -> Result<EntryPointResourceMap> {
+/// Bindings keep their places.
+fn resources(valid: &Valid) -> EntryPointResourceMap {
     let mut resources = EntryPointResources {
         immediates_buffer: Some(IMMEDIATE_SLOT),
         sizes_buffer: Some(SIZES_SLOT),
         ..EntryPointResources::default()
     };
-    for binding in valid.interface().bindings {
-        let slot = u8::try_from(binding.slot)
-            .map_err(|_| Error::lower(valid.name(), "msl", format!("no buffer index {}", binding.slot)))?;
-        let key = naga::ResourceBinding { group: 0, binding: binding.slot };
-        let target = BindTarget { buffer: Some(slot), mutable: binding.writes, ..BindTarget::default() };
+    for (place, binding) in (0u8..).zip(valid.interface().bindings) {
+        let key = naga::ResourceBinding { group: 0, binding: place.into() };
+        let target = BindTarget { buffer: Some(place), mutable: binding.writes, ..BindTarget::default() };
         resources.resources.insert(key, target);
     }
-    Ok([("main".to_string(), resources)].into())
+    [("main".to_string(), resources)].into()
 }

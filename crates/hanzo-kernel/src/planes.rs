@@ -1,0 +1,146 @@
+//! How a weight tensor lies in device memory: field by field.
+//!
+//! A block of a file mixes fields of many sizes, none of them aligned. On a device each field of
+//! [`hanzo_quant::Format::fields`] is a plane, contiguous over all blocks of the tensor in row order and padded to 16
+//! bytes, so that neighbouring threads load neighbouring, aligned bytes. Nothing is dequantised. Rows of plain numbers are
+//! padded with zeros to whole groups of 32, so that a group never spans two rows.
+//!
+//! The same list of fields gives the accessors that the kernels read planes with ([`fields_slot`]).
+
+use std::fmt::Write;
+
+use hanzo_quant::{Format, GROUP, Unpack};
+
+use crate::{Error, Result, Slot};
+
+/// Planes begin at multiples of this many bytes.
+const ALIGN: usize = 16;
+
+/// Where the planes of a tensor lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planes {
+    format: &'static Format,
+    n_rows: usize,
+    row_blocks: usize,
+    /// Blocks of a row of the file; fewer than `row_blocks` for padded plain numbers.
+    file_row_blocks: usize,
+    /// First byte of each plane, and the end.
+    starts: Vec<usize>,
+}
+
+impl Planes {
+    /// The layout of `n_rows` rows of `k` elements (the rows of all experts counted together).
+    ///
+    /// # Errors
+    /// Rows that are not whole blocks; a tensor that 32-bit indices of a kernel cannot reach.
+    pub fn new(format: &'static Format, n_rows: usize, k: usize) -> Result<Self> {
+        let error = |what: &str| {
+            Error::kernel("planes", format!("{n_rows} rows of {k} elements of {}: {what}", format.name))
+        };
+        if !k.is_multiple_of(format.block_elems) {
+            return Err(error("rows are not whole blocks"));
+        }
+        let file_row_blocks = k / format.block_elems;
+        let row_blocks = match format.unpack {
+            Unpack::Int(_) => file_row_blocks,
+            Unpack::Scalar => k.next_multiple_of(GROUP),
+        };
+        let too_large = || error("too large for one buffer");
+        let n_blocks = n_rows.checked_mul(row_blocks).ok_or_else(too_large)?;
+        let mut starts = vec![0usize];
+        for field in format.fields {
+            let bytes = n_blocks.checked_mul(field.bytes).ok_or_else(too_large)?;
+            // Kernels compute the length of a plane in bytes, and places in half words.
+            let end = starts[starts.len() - 1].checked_add(bytes.next_multiple_of(ALIGN));
+            starts.push(end.filter(|_| u32::try_from(bytes).is_ok()).ok_or_else(too_large)?);
+        }
+        if starts[starts.len() - 1] > 2 * u32::MAX as usize {
+            return Err(too_large());
+        }
+        Ok(Self { format, n_rows, row_blocks, file_row_blocks, starts })
+    }
+
+    /// Bytes of all planes.
+    pub fn bytes(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Blocks of the tensor, the padding of plain rows included: the kernels' `w_blocks`.
+    pub fn n_blocks(&self) -> usize {
+        self.n_rows * self.row_blocks
+    }
+
+    /// Groups of 32 in a row: the kernels' `row_groups`.
+    pub fn row_groups(&self) -> usize {
+        self.row_blocks * self.format.block_elems / GROUP
+    }
+
+    /// Whether the bytes of the file are the bytes of the device.
+    pub fn is_identity(&self) -> bool {
+        self.format.fields.len() == 1 && self.row_blocks == self.file_row_blocks && self.padding(0) == 0
+    }
+
+    fn padding(&self, field: usize) -> usize {
+        self.starts[field + 1] - self.starts[field] - self.n_blocks() * self.format.fields[field].bytes
+    }
+
+    /// Re-lays the bytes of a file.
+    ///
+    /// # Errors
+    /// `file` or `device` of another length than this layout says.
+    pub fn lay(&self, file: &[u8], device: &mut [u8]) -> Result<()> {
+        let row_bytes = self.file_row_blocks * self.format.block_bytes;
+        if file.len() != self.n_rows * row_bytes || device.len() != self.bytes() {
+            let what = format!("{} bytes to {} for {self:?}", file.len(), device.len());
+            return Err(Error::kernel("planes", what));
+        }
+        let mut offset = 0;
+        for (i, field) in self.format.fields.iter().enumerate() {
+            let (plane, padding) =
+                device[self.starts[i]..self.starts[i + 1]].split_at_mut(self.n_blocks() * field.bytes);
+            padding.fill(0);
+            let rows = plane.chunks_exact_mut((self.row_blocks * field.bytes).max(1));
+            for (row, plane) in file.chunks_exact(row_bytes.max(1)).zip(rows) {
+                let (filled, padding) = plane.split_at_mut(self.file_row_blocks * field.bytes);
+                let blocks = row.chunks_exact(self.format.block_bytes);
+                for (block, to) in blocks.zip(filled.chunks_exact_mut(field.bytes)) {
+                    to.copy_from_slice(&block[offset..offset + field.bytes]);
+                }
+                padding.fill(0);
+            }
+            offset += field.bytes;
+        }
+        Ok(())
+    }
+}
+
+/// The text of the slot `fields`: for each field `w_FIELD_u8`, and `_u16`, `_u32`, `_u128` where its bytes are multiples
+/// of those. They take a block and the index within the block's field, in their own unit.
+pub(crate) fn fields_slot(format: &Format) -> Slot {
+    let mut text = String::new();
+    let mut start = "0u".to_string();
+    for field in format.fields {
+        let (name, bytes) = (field.name, field.bytes);
+        // Writing to a string cannot fail. Starts are in units of 16 bytes.
+        let _ = writeln!(text, "fn w_{name}_start() -> u32 {{ return {start}; }}");
+        for (unit, ty, load, per_start) in [
+            (1, "u8", "w_byte", 16),
+            (2, "u16", "w_half_word", 8),
+            (4, "u32", "w_word", 4),
+            (16, "u128", "w", 1),
+        ] {
+            if bytes % unit == 0 {
+                let at = format!("w_{name}_start() * {per_start}u + block * {}u + i", bytes / unit);
+                let (result, body) = if unit == 16 {
+                    ("vec4<u32>", format!("w[{at}]"))
+                } else {
+                    ("u32", format!("{load}({at})"))
+                };
+                let _ =
+                    writeln!(text, "fn w_{name}_{ty}(block: u32, i: u32) -> {result} {{ return {body}; }}");
+            }
+        }
+        start = format!("w_{name}_start() + (p.w_blocks * {bytes}u + 15u) / 16u");
+    }
+    Slot::Text { name: format!("fields of {}", format.name), text }
+}
