@@ -165,6 +165,49 @@ fn encoders_take_any_values_and_are_undone_by_decoding() {
     }
 }
 
+/// Importances that no calibration gives: each must end in blocks that still say what the values are, or nearly.
+#[test]
+fn encoders_take_any_importance() {
+    let mut random = Random(0x5eed_5eed_5eed_5eed);
+    let values: Vec<f32> = (0..1024).map(|i| (i * 7919 % 2003) as f32 - 1001.0).collect();
+    let odd =
+        [0.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN_POSITIVE, 1e-45, 1e-30];
+    let constant = odd.iter().map(|&w| vec![w; 512]);
+    let single =
+        odd.iter().flat_map(|&w| [0, 31, 300].map(|at| (0..512).map(move |i| if i == at { w } else { 1.0 })));
+    let wild = (0..20).map(|_| (0..512).map(|_| f32::from_bits(random.next() as u32)).collect());
+    let importances: Vec<Vec<f32>> = constant.chain(single.map(Iterator::collect)).chain(wild).collect();
+    for f in FORMATS {
+        let Some(encode) = f.encode else { continue };
+        let written = |values: &[f32], importance: Option<&[f32]>| {
+            let mut bytes = vec![0xee; f.bytes_of(values.len()).unwrap()];
+            encode(values, importance, &mut bytes);
+            bytes
+        };
+        let greatest = |bytes: &[u8]| decoded(f.decode, f, bytes).iter().fold(0f32, |a, v| a.max(v.abs()));
+        for importance in &importances {
+            let bytes = written(&values, Some(importance));
+            let all_finite = decoded(f.decode, f, &bytes).iter().all(|v| v.is_finite());
+            assert!(all_finite && greatest(&bytes) < 4000.0, "{}: {importance:?}", f.name);
+        }
+        // Only ratios matter; what says nothing counts as no importance where there is a search without one.
+        let ones = written(&values, Some(&[1.0; 512]));
+        for w in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e-45, 1e-30, f32::MAX] {
+            assert_eq!(written(&values, Some(&[w; 512])), ones, "{}: all {w}", f.name);
+        }
+        // An importance serves every row: two rows are each encoded as if alone.
+        let row: Vec<f32> = (0..512).map(|i| (i % 37 + 1) as f32).collect();
+        let by_row: Vec<u8> = values.chunks(512).flat_map(|values| written(values, Some(&row))).collect();
+        assert_eq!(written(&values, Some(&row)), by_row, "{}", f.name);
+    }
+}
+
+#[test]
+#[should_panic(expected = "are not whole rows of")]
+fn an_importance_of_the_wrong_length_is_refused() {
+    format("Q4_K").encode.unwrap()(&[0.0; 512], Some(&[1.0; 768]), &mut [0; 288]);
+}
+
 #[test]
 fn sizes_are_whole_blocks_and_do_not_overflow() {
     for f in FORMATS {

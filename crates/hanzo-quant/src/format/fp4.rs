@@ -6,6 +6,7 @@ use super::{
     Encode, Field, GROUP, Group,
     bits::{bytes, largest_magnitude, map, nibbles},
     layout::{EncodeBlock, Quant, encode, fields},
+    search::Run,
 };
 
 /// Twice the value of an E2M1 code. With `m` the magnitude bits, 0 1 2 3 4 6 8 12 is
@@ -36,11 +37,23 @@ impl Quant for Mxfp4 {
 impl EncodeBlock for Mxfp4 {
     const ELEMS: usize = 32;
     const BYTES: usize = 17;
+    const WEIGHED: bool = true;
 
-    /// The scale of the specification, section 6.3: the largest magnitude's power of two lies on E2M1's own, 4.
+    /// The scale of the specification, section 6.3: the largest magnitude's power of two lies on E2M1's own, 4. With
+    /// weights its two neighbours are tried.
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
-        let exponent = (largest_magnitude(values).to_bits() >> 23).saturating_sub(2) as u8;
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        let mut exponent = (largest_magnitude(values).to_bits() >> 23).saturating_sub(2) as u8;
+        if weights.is_some() {
+            let run = Run::<GROUP>::new(values, weights);
+            let mut best = f32::INFINITY;
+            for tried in [exponent, exponent.saturating_sub(1), exponent.saturating_add(1)] {
+                let error = error(run, half_of_e8m0(tried));
+                if error < best {
+                    (best, exponent) = (error, tried);
+                }
+            }
+        }
         let scale = half_of_e8m0(exponent);
         block[0] = exponent;
         for i in 0..16 {
@@ -97,16 +110,18 @@ impl Quant for Nvfp4 {
 impl EncodeBlock for Nvfp4 {
     const ELEMS: usize = 64;
     const BYTES: usize = 36;
+    const WEIGHED: bool = true;
 
     /// The scale of the least error, from a little less than what makes the largest magnitude E2M1's largest, 6, to what
     /// makes it the next one, 4.
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         for (group, values) in values.as_chunks::<16>().0.iter().enumerate() {
+            let run = Run::<16>::new(values, weights.map(|weights| &weights[16 * group..]));
             let start = nearest_ue4m3(largest_magnitude(values) / 6.0);
             let mut best = (f32::INFINITY, start);
             for scale in start.saturating_sub(2)..=(start + 5).min(UE4M3_LARGEST) {
-                let error = error(values, half_of_ue4m3(scale));
+                let error = error(run, half_of_ue4m3(scale));
                 if error < best.0 {
                     best = (error, scale);
                 }
@@ -133,14 +148,14 @@ fn nearest_ue4m3(value: f32) -> u8 {
     nearest.min(u32::from(UE4M3_LARGEST)) as u8
 }
 
-/// The sum of squares that 16 values leave at a (halved) scale.
+/// The weighted sum of squares that values leave at a (halved) scale.
 #[inline(always)]
-fn error(values: &[f32; 16], scale: f32) -> f32 {
+fn error<const N: usize>(run: Run<'_, N>, scale: f32) -> f32 {
     let mut lanes = [0.0; 8];
-    for values in values.as_chunks::<8>().0 {
+    for (values, weights) in run.values.as_chunks::<8>().0.iter().zip(run.weights.as_chunks::<8>().0) {
         for i in 0..8 {
             let rest = values[i] - scale * f32::from(doubled(code(values[i], scale)));
-            lanes[i] += rest * rest;
+            lanes[i] += weights[i] * rest * rest;
         }
     }
     lanes.iter().sum()

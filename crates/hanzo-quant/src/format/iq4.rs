@@ -4,7 +4,8 @@ use super::{
     Encode, Field, GROUP, Group,
     bits::{as_half, bytes, f16_at, map, put_f16, u16_at},
     layout::{EncodeBlock, Quant, encode, fields},
-    search::{Codes, Effort, Levels, Line, SuperBlock, fit},
+    search::{Effort, Levels, Line, Run, fit},
+    super_block::{Codes, SuperBlock},
 };
 use crate::grids::{IQ4_LEVELS, IQ4_PAIRS};
 
@@ -59,13 +60,14 @@ impl Quant for Iq4Nl {
 impl EncodeBlock for Iq4Nl {
     const ELEMS: usize = 32;
     const BYTES: usize = 18;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
-        let values: &[f32; GROUP] = values.first_chunk().expect("a block has 32 values");
-        let scale = as_half(fit(values, GRID, EFFORT).scale);
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        let run = Run::<GROUP>::new(values, weights);
+        let scale = as_half(fit(run, GRID, EFFORT).scale);
         put_f16(block, 0, scale);
-        put_levels(&Line { scale, offset: 0.0 }.quants(values, GRID), &mut block[2..]);
+        put_levels(&Line { scale, offset: 0.0 }.quants(run.values, GRID), &mut block[2..]);
     }
 }
 
@@ -92,11 +94,12 @@ impl Quant for Iq4Xs {
 impl EncodeBlock for Iq4Xs {
     const ELEMS: usize = 256;
     const BYTES: usize = 136;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (-32.0, 31.0), minimum_max: 0.0 };
-        let fitted = SuperBlock::<8>::fit::<32>(values, GRID, CODES, EFFORT);
+        let fitted = SuperBlock::<8>::fit::<32>(Run::new(values, weights), GRID, CODES, EFFORT);
         block.fill(0);
         put_f16(block, 0, fitted.d);
         for (group, scale) in map(&fitted.scales, |s| (s + 32.0) as u8).iter().enumerate() {

@@ -6,7 +6,8 @@ use super::{
     Encode, Field, GROUP, Group,
     bits::{bytes, f16_at, map, put_f16},
     layout::{EncodeBlock, Quant, encode, fields},
-    search::{Codes, Effort, Integers, SuperBlock},
+    search::{Effort, Integers, Run},
+    super_block::{Codes, SuperBlock},
 };
 
 /// The two bits of each element in Q2_K and Q3_K: 32 bytes serve four groups.
@@ -107,12 +108,14 @@ impl Quant for Q2K {
 impl EncodeBlock for Q2K {
     const ELEMS: usize = 256;
     const BYTES: usize = 84;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (0.0, 15.0), minimum_max: 15.0 };
         const EFFORT: Effort = Effort { reach: (-0.5, 1.5), n_trials: 8, n_rounds: 3 };
-        let fitted = SuperBlock::<16>::fit::<16>(values, Integers(0.0, 3.0), CODES, EFFORT);
+        let fitted =
+            SuperBlock::<16>::fit::<16>(Run::new(values, weights), Integers(0.0, 3.0), CODES, EFFORT);
         for (packed, (scale, minimum)) in block.iter_mut().zip(fitted.scales.iter().zip(&fitted.minima)) {
             *packed = *scale as u8 | (*minimum as u8) << 4;
         }
@@ -156,12 +159,14 @@ impl Quant for Q3K {
 impl EncodeBlock for Q3K {
     const ELEMS: usize = 256;
     const BYTES: usize = 110;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (-32.0, 31.0), minimum_max: 0.0 };
         const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
-        let fitted = SuperBlock::<16>::fit::<16>(values, Integers(-4.0, 3.0), CODES, EFFORT);
+        let fitted =
+            SuperBlock::<16>::fit::<16>(Run::new(values, weights), Integers(-4.0, 3.0), CODES, EFFORT);
         let codes = map(&fitted.quants, |q| (q + 4.0) as u8);
         put_high_bit(&codes, 2, &mut block[..32]);
         put_two_bits(&codes, &mut block[32..96]);
@@ -201,11 +206,13 @@ impl Quant for Q4K {
 impl EncodeBlock for Q4K {
     const ELEMS: usize = 256;
     const BYTES: usize = 144;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         const EFFORT: Effort = Effort { reach: (-1.0, 1.5), n_trials: 10, n_rounds: 2 };
-        let fitted = SuperBlock::<8>::fit::<32>(values, Integers(0.0, 15.0), SIX_BITS, EFFORT);
+        let fitted =
+            SuperBlock::<8>::fit::<32>(Run::new(values, weights), Integers(0.0, 15.0), SIX_BITS, EFFORT);
         put_scales_and_minima(block, &fitted);
         put_four_bits(&map(&fitted.quants, |q| q as u8), &mut block[16..]);
     }
@@ -242,11 +249,13 @@ impl Quant for Q5K {
 impl EncodeBlock for Q5K {
     const ELEMS: usize = 256;
     const BYTES: usize = 176;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         const EFFORT: Effort = Effort { reach: (-1.0, 1.5), n_trials: 10, n_rounds: 2 };
-        let fitted = SuperBlock::<8>::fit::<32>(values, Integers(0.0, 31.0), SIX_BITS, EFFORT);
+        let fitted =
+            SuperBlock::<8>::fit::<32>(Run::new(values, weights), Integers(0.0, 31.0), SIX_BITS, EFFORT);
         put_scales_and_minima(block, &fitted);
         let codes = map(&fitted.quants, |q| q as u8);
         put_high_bit(&codes, 4, &mut block[16..48]);
@@ -284,12 +293,14 @@ impl Quant for Q6K {
 impl EncodeBlock for Q6K {
     const ELEMS: usize = 256;
     const BYTES: usize = 210;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (-128.0, 127.0), minimum_max: 0.0 };
         const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
-        let fitted = SuperBlock::<16>::fit::<16>(values, Integers(-32.0, 31.0), CODES, EFFORT);
+        let fitted =
+            SuperBlock::<16>::fit::<16>(Run::new(values, weights), Integers(-32.0, 31.0), CODES, EFFORT);
         let codes = map(&fitted.quants, |q| (q + 32.0) as u8);
         for half in 0..2 {
             let codes = &codes[128 * half..];

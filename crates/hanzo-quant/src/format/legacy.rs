@@ -4,8 +4,9 @@
 
 use super::{
     Encode, Field, GROUP, Group,
-    bits::{bytes, f16_at, farthest_from_zero, map, nibbles, put_f16, u32_at},
+    bits::{as_half, bytes, f16_at, farthest_from_zero, map, nibbles, put_f16, u32_at},
     layout::{EncodeBlock, Quant, encode, fields},
+    search::{Effort, Integers, Line, Run, fit, fit_with_offset, in_halves},
 };
 
 pub(crate) struct Q4_0;
@@ -28,18 +29,12 @@ impl Quant for Q4_0 {
 impl EncodeBlock for Q4_0 {
     const ELEMS: usize = 32;
     const BYTES: usize = 18;
+    const WEIGHED: bool = true;
 
-    /// The value farthest from zero becomes −8; the others round half up.
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
-        let farthest = farthest_from_zero(values);
-        let scale = farthest / -8.0;
-        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-        let quant = |v: f32| ((v * inverse + 8.5) as u8).min(15);
-        put_f16(block, 0, scale);
-        for (i, packed) in block[2..].iter_mut().enumerate() {
-            *packed = quant(values[i]) | quant(values[i + 16]) << 4;
-        }
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        let codes = centred(values, weights, 8, block);
+        put_nibbles(&codes, &mut block[2..]);
     }
 }
 
@@ -67,18 +62,47 @@ impl Quant for Q4_1 {
 impl EncodeBlock for Q4_1 {
     const ELEMS: usize = 32;
     const BYTES: usize = 20;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
-        let codes = spread(values, 15, block);
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        let codes = spread(values, weights, 15, block);
         put_nibbles(&codes, &mut block[4..]);
     }
 }
 
-/// Codes from 0 for the least value to `code_max` for the greatest, the others rounding half up; writes scale and
-/// offset as half floats, which the codes do not wait for.
+/// How far the search goes that an importance asks for; without one these formats follow ggml's rule, which has none.
+const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
+
+/// Codes around `centre`, which is zero, and the scale, which is written. Without weights the value farthest from zero
+/// becomes code zero and the others round half up.
 #[inline(always)]
-fn spread(values: &[f32], code_max: u8, block: &mut [u8]) -> [u8; GROUP] {
+fn centred(values: &[f32], weights: Option<&[f32]>, centre: u8, block: &mut [u8]) -> [u8; GROUP] {
+    let middle = f32::from(centre);
+    if weights.is_some() {
+        let (run, grid) = (Run::<GROUP>::new(values, weights), Integers(-middle, middle - 1.0));
+        let scale = as_half(fit(run, grid, EFFORT).scale);
+        put_f16(block, 0, scale);
+        let quants = Line { scale, offset: 0.0 }.quants(run.values, grid);
+        return map(&quants, |q| (q + middle) as u8);
+    }
+    let scale = farthest_from_zero(values) / -middle;
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    put_f16(block, 0, scale);
+    map(block_of(values), |v: f32| ((v * inverse + (middle + 0.5)) as u8).min(2 * centre - 1))
+}
+
+/// Codes from zero, and scale and offset, which are written. Without weights the least value becomes code zero and the
+/// greatest `code_max`, the others round half up and do not wait for scale and offset to become half floats.
+#[inline(always)]
+fn spread(values: &[f32], weights: Option<&[f32]>, code_max: u8, block: &mut [u8]) -> [u8; GROUP] {
+    if weights.is_some() {
+        let (run, grid) = (Run::<GROUP>::new(values, weights), Integers(0.0, f32::from(code_max)));
+        let line = in_halves(fit_with_offset(run, grid, f32::INFINITY, EFFORT), run, grid);
+        put_f16(block, 0, line.scale);
+        put_f16(block, 2, line.offset);
+        return map(&line.quants(run.values, grid), |q| q as u8);
+    }
     let lowest = values.iter().fold(f32::MAX, |a, &b| if b < a { b } else { a });
     let highest = values.iter().fold(f32::MIN, |a, &b| if b > a { b } else { a });
     let scale = (highest - lowest) / f32::from(code_max);
@@ -144,14 +168,11 @@ impl Quant for Q5_0 {
 impl EncodeBlock for Q5_0 {
     const ELEMS: usize = 32;
     const BYTES: usize = 22;
+    const WEIGHED: bool = true;
 
-    /// The value farthest from zero becomes −16; the others round half up.
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
-        let scale = farthest_from_zero(values) / -16.0;
-        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-        let codes = map(block_of(values), |v: f32| ((v * inverse + 16.5) as u8).min(31));
-        put_f16(block, 0, scale);
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        let codes = centred(values, weights, 16, block);
         block[2..6].copy_from_slice(&fifth_bits(&codes));
         put_nibbles(&codes, &mut block[6..]);
     }
@@ -181,10 +202,11 @@ impl Quant for Q5_1 {
 impl EncodeBlock for Q5_1 {
     const ELEMS: usize = 32;
     const BYTES: usize = 24;
+    const WEIGHED: bool = true;
 
     #[inline(always)]
-    fn encode_block(values: &[f32], _weights: Option<&[f32]>, block: &mut [u8]) {
-        let codes = spread(values, 31, block);
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        let codes = spread(values, weights, 31, block);
         block[4..8].copy_from_slice(&fifth_bits(&codes));
         put_nibbles(&codes, &mut block[8..]);
     }

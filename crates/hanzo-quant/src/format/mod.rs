@@ -24,6 +24,7 @@ mod legacy;
 mod plain;
 mod q8;
 mod search;
+mod super_block;
 mod ternary;
 
 pub(crate) use self::{

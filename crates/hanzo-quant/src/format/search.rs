@@ -1,18 +1,17 @@
 //! The search that all encoders with fitted scales share: which scale, offset and quants reconstruct a run of values
-//! with the least sum of squares.
+//! with the least weighted sum of squares.
 //!
 //! For given quants the best scale and offset are a linear least-squares problem; for a given scale and offset the
 //! best quants are the nearest points of the grid. [`fit`] tries a range of scales around the one that spans the
-//! values, alternates the two steps from each, and keeps the best. [`SuperBlock::fit`] does so for each group of a
-//! block of 256, quantises the scales and minima, tries their neighbours, and fits the block's own two scales to what
-//! came of it.
+//! values, alternates the two steps from each, and keeps the best.
 //!
-//! The error is the plain sum of squares, without weights. Values that are not finite lose every comparison and end in
-//! some block. Sums run in eight lanes, so that they vectorise; everything is inlined into the row encoders.
+//! The weights are an importance of the columns, relative to the block's greatest, or all one. Values that are not
+//! finite lose every comparison and end in some block. Sums run in eight lanes, so that they vectorise; everything is
+//! inlined into the row encoders.
 
 use std::ops::{Add, AddAssign, Mul, Sub};
 
-use super::bits::as_half;
+use super::bits::{as_half, f16_to_f32, f32_to_f16, map};
 
 /// Eight numbers with the arithmetic of one. Loops over single elements of arrays in arrays do not vectorise reliably;
 /// each operation of this type becomes one instruction.
@@ -155,6 +154,38 @@ impl<const N: usize> Grid for Levels<N> {
     }
 }
 
+/// Weights of a run where there is no importance.
+static EVEN: [f32; 256] = [1.0; 256];
+
+/// A run of values with the weight of the squared error of each.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a, const N: usize> {
+    pub(crate) values: &'a [f32; N],
+    pub(crate) weights: &'a [f32; N],
+}
+
+impl<'a, const N: usize> Run<'a, N> {
+    /// The first `N` values and weights. Panics if there are fewer.
+    #[inline(always)]
+    pub(crate) fn new(values: &'a [f32], weights: Option<&'a [f32]>) -> Self {
+        let weights = weights.unwrap_or(&EVEN);
+        let enough = "a block has all the values of its format";
+        Self { values: values.first_chunk().expect(enough), weights: weights.first_chunk().expect(enough) }
+    }
+
+    /// Eight values and their weights at a time.
+    #[inline(always)]
+    fn lanes(self) -> impl Iterator<Item = (Lanes, Lanes)> {
+        let weights = self.weights.as_chunks().0.iter();
+        self.values
+            .as_chunks()
+            .0
+            .iter()
+            .zip(weights)
+            .map(|(values, weights)| (Lanes(*values), Lanes(*weights)))
+    }
+}
+
 /// `value = scale · quant + offset`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Line {
@@ -179,60 +210,63 @@ impl Line {
         quants
     }
 
-    /// The sum of squares that the nearest quants leave.
+    /// The weighted sum of squares that the nearest quants leave.
     #[inline(always)]
-    pub(crate) fn error<const N: usize>(self, values: &[f32; N], grid: impl Grid) -> f32 {
+    pub(crate) fn error<const N: usize>(self, run: Run<'_, N>, grid: impl Grid) -> f32 {
         let (inverse, offset) = (Lanes::splat(self.inverse()), Lanes::splat(self.offset));
         let scale = Lanes::splat(self.scale);
         let mut error = Lanes::splat(0.0);
-        for values in values.as_chunks().0 {
-            let shifted = Lanes(*values) - offset;
+        for (values, weights) in run.lanes() {
+            let shifted = values - offset;
             let rest = shifted - scale * grid.nearest(shifted * inverse);
-            error += rest * rest;
+            error += weights * rest * rest;
         }
         error.sum()
     }
 }
 
-/// The sums over quants and values that least squares asks for.
+/// The weighted sums over quants and values that least squares asks for.
 #[derive(Clone, Copy, Default)]
-struct Sums {
-    n: f32,
-    q: f32,
-    qq: f32,
-    x: f32,
-    qx: f32,
+pub(crate) struct Sums {
+    /// Of the weights alone.
+    pub(crate) n: f32,
+    pub(crate) q: f32,
+    pub(crate) qq: f32,
+    pub(crate) x: f32,
+    pub(crate) qx: f32,
 }
 
 impl Sums {
     #[inline(always)]
-    fn of<const N: usize>(line: Line, values: &[f32; N], grid: impl Grid) -> Self {
+    pub(crate) fn of<const N: usize>(line: Line, run: Run<'_, N>, grid: impl Grid) -> Self {
         let (inverse, offset) = (Lanes::splat(line.inverse()), Lanes::splat(line.offset));
         let zero = Lanes::splat(0.0);
-        let (mut q, mut qq, mut x, mut qx) = (zero, zero, zero, zero);
-        for values in values.as_chunks().0 {
-            let values = Lanes(*values);
+        let (mut n, mut q, mut qq, mut x, mut qx) = (zero, zero, zero, zero, zero);
+        for (values, weights) in run.lanes() {
             let quants = grid.nearest((values - offset) * inverse);
-            q += quants;
-            qq += quants * quants;
-            x += values;
-            qx += quants * values;
+            let weighted = weights * quants;
+            n += weights;
+            q += weighted;
+            qq += weighted * quants;
+            x += weights * values;
+            qx += weighted * values;
         }
-        Self { n: N as f32, q: q.sum(), qq: qq.sum(), x: x.sum(), qx: qx.sum() }
+        Self { n: n.sum(), q: q.sum(), qq: qq.sum(), x: x.sum(), qx: qx.sum() }
     }
 
     /// The best line with an offset of at most `offset_max`.
     #[inline(always)]
     fn line(self, offset_max: f32) -> Line {
         let determinant = self.n * self.qq - self.q * self.q;
-        if determinant > 0.0 {
+        // Less is rounding: nearly all the weight is on one quant.
+        if determinant > 1e-5 * self.n * self.qq {
             let scale = (self.n * self.qx - self.q * self.x) / determinant;
             let offset = (self.x - scale * self.q) / self.n;
             if offset <= offset_max {
                 return Line { scale, offset };
             }
         }
-        self.through(offset_max)
+        self.through(if offset_max < f32::INFINITY { offset_max } else { 0.0 })
     }
 
     /// The best line with this offset.
@@ -276,8 +310,8 @@ const BETTER: f32 = 1.0 + 1e-6;
 
 /// The best line through zero; a scale of zero for zeros.
 #[inline(always)]
-pub(crate) fn fit<const N: usize>(values: &[f32; N], grid: impl Grid, effort: Effort) -> Line {
-    let (lowest, highest) = extremes(values);
+pub(crate) fn fit<const N: usize>(run: Run<'_, N>, grid: impl Grid, effort: Effort) -> Line {
+    let (lowest, highest) = extremes(run.values);
     let farthest = if -lowest > highest { lowest } else { highest };
     let mut best = (0.0, Line::default());
     if farthest == 0.0 {
@@ -289,7 +323,7 @@ pub(crate) fn fit<const N: usize>(values: &[f32; N], grid: impl Grid, effort: Ef
         for end in [low - reach, high + reach] {
             let mut line = Line { scale: farthest / end, offset: 0.0 };
             for _ in 0..effort.n_rounds {
-                let sums = Sums::of(line, values, grid);
+                let sums = Sums::of(line, run, grid);
                 line = sums.through(0.0);
                 let gain = sums.gain(line);
                 if gain > best.0 * BETTER {
@@ -301,22 +335,25 @@ pub(crate) fn fit<const N: usize>(values: &[f32; N], grid: impl Grid, effort: Ef
     best.1
 }
 
-/// The best line with an offset that is not positive, for a grid that starts at zero.
+/// The best line with an offset of at most `offset_max`, zero or infinity, for a grid that starts at zero.
 #[inline(always)]
-pub(crate) fn fit_with_offset<const N: usize>(values: &[f32; N], grid: impl Grid, effort: Effort) -> Line {
-    let (lowest, highest) = extremes(values);
-    let start = lowest.min(0.0);
+pub(crate) fn fit_with_offset<const N: usize>(
+    run: Run<'_, N>,
+    grid: impl Grid,
+    offset_max: f32,
+    effort: Effort,
+) -> Line {
+    let (lowest, highest) = extremes(run.values);
+    let start = lowest.min(offset_max);
     // Sums of values that start at zero do not cancel.
-    let mut shifted = [0.0; N];
-    for i in 0..N {
-        shifted[i] = values[i] - start;
-    }
+    let shifted = map(run.values, |v| v - start);
+    let shifted = Run { values: &shifted, weights: run.weights };
     let mut best = (0.0, Line::default());
     for idx in 0..effort.n_trials {
         let mut line = Line { scale: (highest - start) / (grid.ends().1 + effort.trial(idx)), offset: 0.0 };
         for _ in 0..effort.n_rounds {
-            let sums = Sums::of(line, &shifted, grid);
-            line = sums.line(-start);
+            let sums = Sums::of(line, shifted, grid);
+            line = sums.line(offset_max - start);
             let gain = sums.gain(line);
             if gain > best.0 * BETTER {
                 best = (gain, line);
@@ -324,6 +361,24 @@ pub(crate) fn fit_with_offset<const N: usize>(values: &[f32; N], grid: impl Grid
         }
     }
     Line { scale: best.1.scale, offset: best.1.offset + start }
+}
+
+/// The best of the lines with a half-float scale near that of `line`, and a half-float offset that makes up for what
+/// rounding took from the scale.
+#[inline(always)]
+pub(crate) fn in_halves<const N: usize>(line: Line, run: Run<'_, N>, grid: impl Grid) -> Line {
+    let half = f32_to_f16(line.scale);
+    let mut best = (f32::INFINITY, Line { scale: f16_to_f32(half), offset: as_half(line.offset) });
+    for half in [half, half.wrapping_sub(1), half.wrapping_add(1)] {
+        let scale = f16_to_f32(half);
+        let sums = Sums::of(Line { scale, ..line }, run, grid);
+        let line = Line { scale, offset: as_half((sums.x - scale * sums.q) / sums.n) };
+        let error = line.error(run, grid);
+        if error < best.0 {
+            best = (error, line);
+        }
+    }
+    best.1
 }
 
 /// The least and the greatest value; numbers if there is one.
@@ -336,145 +391,6 @@ fn extremes<const N: usize>(values: &[f32; N]) -> (f32, f32) {
     }
     let lowest = lowest.0.iter().fold(f32::INFINITY, |a, &b| a.min(b));
     (lowest, highest.0.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b)))
-}
-
-/// The codes that the scales and minima of groups may take in a super-block.
-#[derive(Clone, Copy)]
-pub(crate) struct Codes {
-    /// Lowest and highest scale; the lowest is zero where there are minima.
-    pub(crate) scales: (f32, f32),
-    /// The highest minimum; zero if the format has none.
-    pub(crate) minimum_max: f32,
-}
-
-/// A block of 256 in `GROUPS` groups: `value = d · scale · quant − dmin · minimum`.
-pub(crate) struct SuperBlock<const GROUPS: usize> {
-    /// The scale of the scales, a half float.
-    pub(crate) d: f32,
-    /// The scale of the minima, a half float; zero if the format has none.
-    pub(crate) dmin: f32,
-    /// Codes of the scales.
-    pub(crate) scales: [f32; GROUPS],
-    /// Codes of the minima.
-    pub(crate) minima: [f32; GROUPS],
-    /// Points of the grid.
-    pub(crate) quants: [f32; 256],
-}
-
-impl<const GROUPS: usize> SuperBlock<GROUPS> {
-    /// The block nearest to 256 values in groups of `N`.
-    #[inline(always)]
-    pub(crate) fn fit<const N: usize>(values: &[f32], grid: impl Grid, codes: Codes, effort: Effort) -> Self {
-        const { assert!(N * GROUPS == 256) };
-        let groups: &[[f32; N]] = values.as_chunks().0;
-        let mut lines = [Line::default(); GROUPS];
-        for (line, values) in lines.iter_mut().zip(groups) {
-            *line = if codes.minimum_max > 0.0 {
-                fit_with_offset(values, grid, effort)
-            } else {
-                fit(values, grid, effort)
-            };
-        }
-        let mut block = Self::of_lines(&lines, codes);
-        block.settle(groups, grid, codes);
-        block.rescale(groups, grid);
-        block.settle(groups, grid, codes);
-        for (g, values) in groups.iter().enumerate() {
-            let quants = block.line(block.scales[g], block.minima[g]).quants(values, grid);
-            block.quants[N * g..][..N].copy_from_slice(&quants);
-        }
-        block
-    }
-
-    /// Codes by rounding: the largest scale and the largest minimum get the outermost codes.
-    #[inline(always)]
-    fn of_lines(lines: &[Line; GROUPS], codes: Codes) -> Self {
-        let (mut scale, mut minimum) = (0f32, 0f32);
-        for line in lines {
-            scale = if line.scale.abs() > scale.abs() { line.scale } else { scale };
-            minimum = minimum.max(-line.offset);
-        }
-        let (low, high) = codes.scales;
-        let d = as_half(scale / if low < 0.0 { low } else { high });
-        let dmin = if codes.minimum_max > 0.0 { as_half(minimum / codes.minimum_max) } else { 0.0 };
-        let mut block = Self { d, dmin, scales: [0.0; GROUPS], minima: [0.0; GROUPS], quants: [0.0; 256] };
-        for (g, line) in lines.iter().enumerate() {
-            let ratio =
-                |value: f32, unit: f32| if unit == 0.0 { 0.0 } else { (value / unit).round_ties_even() };
-            block.scales[g] = ratio(line.scale, d).max(low).min(high);
-            block.minima[g] = ratio(-line.offset, dmin).max(0.0).min(codes.minimum_max);
-        }
-        block
-    }
-
-    /// The line of a group for given codes.
-    #[inline(always)]
-    fn line(&self, scale: f32, minimum: f32) -> Line {
-        Line { scale: self.d * scale, offset: -(self.dmin * minimum) }
-    }
-
-    /// Moves each group's codes to the best of their neighbours.
-    #[inline(always)]
-    fn settle<const N: usize>(&mut self, groups: &[[f32; N]], grid: impl Grid, codes: Codes) {
-        for (g, values) in groups.iter().enumerate() {
-            let (scale, minimum) = (self.scales[g], self.minima[g]);
-            let mut least = self.line(scale, minimum).error(values, grid);
-            for scale in [scale - 1.0, scale, scale + 1.0] {
-                for minimum in [minimum - 1.0, minimum, minimum + 1.0] {
-                    let in_range = scale >= codes.scales.0
-                        && scale <= codes.scales.1
-                        && minimum >= 0.0
-                        && minimum <= codes.minimum_max;
-                    if !in_range {
-                        continue;
-                    }
-                    let error = self.line(scale, minimum).error(values, grid);
-                    if error < least {
-                        least = error;
-                        (self.scales[g], self.minima[g]) = (scale, minimum);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Fits `d` and `dmin` to the block's codes and quants by least squares, where that lowers the error.
-    #[inline(always)]
-    fn rescale<const N: usize>(&mut self, groups: &[[f32; N]], grid: impl Grid) {
-        let (mut ss, mut sm, mut mm, mut sx, mut mx) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        for (g, values) in groups.iter().enumerate() {
-            let (scale, minimum) = (self.scales[g], self.minima[g]);
-            let sums = Sums::of(self.line(scale, minimum), values, grid);
-            ss += scale * scale * sums.qq;
-            sm += scale * minimum * sums.q;
-            mm += minimum * minimum * sums.n;
-            sx += scale * sums.qx;
-            mx += minimum * sums.x;
-        }
-        let determinant = ss * mm - sm * sm;
-        let (d, dmin) = if mm == 0.0 && ss > 0.0 {
-            (sx / ss, self.dmin)
-        } else if determinant > 0.0 {
-            ((sx * mm - mx * sm) / determinant, (sx * sm - mx * ss) / determinant)
-        } else {
-            return;
-        };
-        let old = (self.d, self.dmin, self.error(groups, grid));
-        (self.d, self.dmin) = (as_half(d), as_half(dmin).max(0.0));
-        let is_better = self.error(groups, grid) < old.2;
-        if !is_better {
-            (self.d, self.dmin, _) = old;
-        }
-    }
-
-    #[inline(always)]
-    fn error<const N: usize>(&self, groups: &[[f32; N]], grid: impl Grid) -> f32 {
-        let mut error = 0.0;
-        for (g, values) in groups.iter().enumerate() {
-            error += self.line(self.scales[g], self.minima[g]).error(values, grid);
-        }
-        error
-    }
 }
 
 #[cfg(test)]
@@ -496,30 +412,32 @@ mod tests {
     }
 
     /// The least error of a dense scan over scales and offsets.
-    fn scanned(values: &[f32; 16], grid: impl Grid, scales: [f32; 2], offsets: [f32; 2]) -> f32 {
+    fn scanned(run: Run<'_, 16>, grid: impl Grid, scales: [f32; 2], offsets: [f32; 2]) -> f32 {
         let at = |[from, to]: [f32; 2], k: u32| from + (to - from) * k as f32 / 200.0;
         let lines = (0..=200).flat_map(|s| (0..=200).map(move |o| (s, o)));
         let lines = lines.map(|(s, o)| Line { scale: at(scales, s), offset: at(offsets, o) });
-        lines.map(|line| line.error(values, grid)).fold(f32::INFINITY, f32::min)
+        lines.map(|line| line.error(run, grid)).fold(f32::INFINITY, f32::min)
     }
 
     #[test]
     fn the_search_finds_nearly_what_a_dense_scan_finds() {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         let (mut ours, mut best) = ([0.0; 3], [0.0; 3]);
-        for _ in 0..20 {
+        for weighted in [false, true].repeat(20) {
             let values: [f32; 16] = bell(&mut state);
+            let weights: [f32; 16] = bell(&mut state).map(|w: f32| if weighted { w.abs() } else { 1.0 });
             let farthest = values.iter().fold(0f32, |a, v| a.max(v.abs()));
+            let run = Run { values: &values, weights: &weights };
             let (grid, wide) = (Integers(0.0, 3.0), farthest);
-            ours[0] += fit_with_offset(&values, grid, EFFORT).error(&values, grid);
-            best[0] += scanned(&values, grid, [0.0, wide], [-wide, 0.0]);
+            ours[0] += fit_with_offset(run, grid, 0.0, EFFORT).error(run, grid);
+            best[0] += scanned(run, grid, [0.0, wide], [-wide, 0.0]);
             let (grid, wide) = (Integers(-4.0, 3.0), farthest / 2.0);
-            ours[1] += fit(&values, grid, EFFORT).error(&values, grid);
-            best[1] += scanned(&values, grid, [-wide, wide], [0.0; 2]);
+            ours[1] += fit(run, grid, EFFORT).error(run, grid);
+            best[1] += scanned(run, grid, [-wide, wide], [0.0; 2]);
             let (grid, wide) = (Levels::new(&IQ4_LEVELS), farthest / 80.0);
             let effort = Effort { reach: (-24.0, 24.0), ..EFFORT };
-            ours[2] += fit(&values, grid, effort).error(&values, grid);
-            best[2] += scanned(&values, grid, [-wide, wide], [0.0; 2]);
+            ours[2] += fit(run, grid, effort).error(run, grid);
+            best[2] += scanned(run, grid, [-wide, wide], [0.0; 2]);
         }
         for (ours, best) in ours.iter().zip(best) {
             assert!(*ours < 1.1 * best, "{ours} against {best}");
@@ -531,27 +449,10 @@ mod tests {
         let quants: [f32; 32] = std::array::from_fn(|i| (i * 7 % 16) as f32);
         for (scale, offset) in [(0.25, -1.0), (3e-3, 0.0), (1e3, -9e3), (7e-5, -2e-3)] {
             let values = quants.map(|q| scale * q + offset);
-            let line = fit_with_offset(&values, Integers(0.0, 15.0), EFFORT);
+            let line = fit_with_offset(Run::<32>::new(&values, None), Integers(0.0, 15.0), 0.0, EFFORT);
             assert!((line.scale / scale - 1.0).abs() < 1e-4, "{} for {scale}", line.scale);
             assert!((line.offset - offset).abs() < 1e-3 * scale, "{} for {offset}", line.offset);
             assert_eq!(line.quants(&values, Integers(0.0, 15.0)), quants);
-        }
-    }
-
-    #[test]
-    fn rescaling_finds_the_scales_of_a_block() {
-        let grid = Integers(0.0, 3.0);
-        for (d, dmin) in [(0.5, 0.25), (0.5, 0.0)] {
-            let scales: [f32; 16] = std::array::from_fn(|g| (g % 15 + 1) as f32);
-            let minima: [f32; 16] =
-                std::array::from_fn(|g| if dmin > 0.0 { (g * 5 % 16) as f32 } else { 0.0 });
-            let value = |g: usize, i: usize| d * scales[g] * ((i * 7 + g) % 4) as f32 - dmin * minima[g];
-            let groups: [[f32; 16]; 16] = std::array::from_fn(|g| std::array::from_fn(|i| value(g, i)));
-            // Near enough that the quants are the right ones.
-            let mut block = SuperBlock { d: d * 1.05, dmin: dmin * 0.97, scales, minima, quants: [0.0; 256] };
-            block.rescale(&groups, grid);
-            assert_eq!((block.d, block.dmin), (d, dmin));
-            assert_eq!(block.error(&groups, grid), 0.0);
         }
     }
 }
