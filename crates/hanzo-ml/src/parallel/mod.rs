@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "hands disjoint tiles of one slice to several threads")]
 
+mod pool;
+
 use std::{
     collections::HashSet,
     marker::PhantomData,
@@ -14,16 +16,18 @@ use std::{
     thread,
 };
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use pool::{HELPERS_MAX, Pool};
 
 use crate::{Error, Result};
 
 /// More threads than this are refused.
 const THREADS_MAX: usize = 1024;
 
+const _: () = assert!(THREADS_MAX <= HELPERS_MAX);
+
 /// A fixed set of threads: the caller's and a pool of the others.
 pub struct Parallel {
-    pool: Option<ThreadPool>,
+    pool: Pool,
     n_threads: usize,
 }
 
@@ -102,10 +106,7 @@ impl Parallel {
         if !(1..=THREADS_MAX).contains(&n_threads) {
             return Err(Error::op("threads", format!("{n_threads} is not 1 to {THREADS_MAX}")));
         }
-        let build =
-            || ThreadPoolBuilder::new().num_threads(n_threads - 1).thread_name(|i| format!("compute-{i}"));
-        let pool = (n_threads > 1).then(|| build().build()).transpose();
-        Ok(Self { pool: pool.map_err(|e| Error::op("threads", e.to_string()))?, n_threads })
+        Ok(Self { pool: Pool::new(n_threads - 1)?, n_threads })
     }
 
     /// Number of threads, the caller's included.
@@ -114,6 +115,10 @@ impl Parallel {
     }
 
     /// Calls `work` once for each index below `n_items`, on all threads; each thread makes its own `scratch` once.
+    /// Within `work` everything is serial, and so is a call while another thread makes one.
+    ///
+    /// # Panics
+    /// If `scratch` or `work` does, with the payload of the first; some items may not have been called then.
     pub fn for_each<S>(
         &self,
         n_items: usize,
@@ -132,15 +137,7 @@ impl Parallel {
                 item = next.fetch_add(1, Ordering::Relaxed);
             }
         };
-        match &self.pool {
-            Some(pool) if n_items > 1 => pool.in_place_scope(|scope| {
-                for _ in 1..self.n_threads.min(n_items) {
-                    scope.spawn(|_| worker());
-                }
-                worker();
-            }),
-            _ => worker(),
-        }
+        self.pool.run(n_items.saturating_sub(1), &worker);
     }
 
     /// Calls `work` once for each tile of `matrix`, on all threads; each thread makes its own `scratch` once.
