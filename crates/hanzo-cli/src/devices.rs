@@ -1,6 +1,10 @@
 //! `hanzo devices`: what models can be run on here.
 
 use clap::Args;
+use hanzo_ml::{
+    limits::{self, Limits},
+    parallel::Parallel,
+};
 use indicatif::HumanBytes;
 use serde_json::{Value as Json, json};
 
@@ -20,18 +24,40 @@ pub(crate) struct DevicesArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Measure what the processor can do at most: memory read and arithmetic, with one thread and with all
+    #[arg(long)]
+    measure: bool,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &DevicesArgs, environment: &Environment) -> Result<()> {
     let machine = Machine::look()?;
-    let shown =
-        if args.json { format!("{:#}\n", as_json(&machine)) } else { as_text(&machine, environment.colours) };
+    let measured = if args.measure { Some(measure(machine.threads)?) } else { None };
+    let shown = if args.json {
+        format!("{:#}\n", as_json(&machine, measured.as_deref()))
+    } else {
+        as_text(&machine, measured.as_deref().unwrap_or_default(), environment.colours)
+    };
     output::print(&shown)
 }
 
-fn as_json(machine: &Machine) -> Json {
+/// The limits with one thread and with the default number.
+fn measure(threads: usize) -> Result<Vec<Limits>> {
+    let mut counts = vec![1, threads];
+    counts.dedup();
+    counts.into_iter().map(|n| Ok(limits::measure(&Parallel::new(Some(n))?)?)).collect()
+}
+
+fn as_json(machine: &Machine, measured: Option<&[Limits]>) -> Json {
     let memory = machine.memory;
+    let limits = |limits: &Limits| {
+        json!({
+            "threads": limits.threads,
+            "read_bytes_per_s": limits.read_bytes_per_s,
+            "f32_ops_per_s": limits.f32_ops_per_s,
+            "int8_ops_per_s": limits.int8_ops_per_s,
+        })
+    };
     let cpu = json!({
         "device": "cpu",
         "available": true,
@@ -42,13 +68,14 @@ fn as_json(machine: &Machine) -> Json {
         "instructions": machine.instructions,
         "memory_bytes": memory.map(|m| m.total),
         "memory_available_bytes": memory.map(|m| m.available),
+        "measured": measured.map(|all| all.iter().map(limits).collect::<Json>()),
     });
     let others =
         NOT_BUILT.iter().map(|name| json!({ "device": name, "available": false, "reason": NOT_YET }));
     [cpu].into_iter().chain(others).collect()
 }
 
-fn as_text(machine: &Machine, colours: bool) -> String {
+fn as_text(machine: &Machine, measured: &[Limits], colours: bool) -> String {
     let physical = machine.physical_cores.map(|n| format!("{n} physical, ")).unwrap_or_default();
     let threads = machine.threads;
     let mut rows = vec![
@@ -58,6 +85,7 @@ fn as_text(machine: &Machine, colours: bool) -> String {
         ("  vectors", instructions_in_words(machine.instructions)),
         ("  memory", memory_in_words(machine)),
     ];
+    rows.extend(measured.iter().map(|limits| ("  measured", limits_in_words(limits))));
     rows.extend(NOT_BUILT.iter().map(|name| (*name, NOT_YET.to_owned())));
     output::columns(&rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect::<Vec<_>>())
 }
@@ -68,6 +96,15 @@ pub(crate) fn instructions_in_words(name: &str) -> String {
         "portable" => "portable (no instructions beyond those of every such processor)".to_owned(),
         name => name.to_owned(),
     }
+}
+
+/// What some number of threads can do.
+fn limits_in_words(limits: &Limits) -> String {
+    let int8 = limits.int8_ops_per_s.map_or_else(String::new, |ops| format!(", {:.0} GOP/s int8", ops / 1e9));
+    let (read, f32_ops) = (limits.read_bytes_per_s / 1e9, limits.f32_ops_per_s / 1e9);
+    let threads =
+        if limits.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", limits.threads) };
+    format!("{threads}: {read:.1} GB/s read, {f32_ops:.0} GFLOP/s f32{int8}")
 }
 
 /// Memory in all and available.

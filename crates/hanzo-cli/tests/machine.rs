@@ -37,6 +37,21 @@ fn devices_are_the_cpu_and_what_is_not_built_yet() {
 }
 
 #[test]
+fn devices_are_measured_when_asked() {
+    let home = Home::new();
+    assert!(home.run(&["devices", "--json"]).json()[0]["measured"].is_null());
+    let devices = home.run(&["devices", "--measure", "--json"]).json();
+    let (threads, measured) = (&devices[0]["threads"], devices[0]["measured"].as_array().unwrap());
+    assert_eq!((&measured[0]["threads"], &measured.last().unwrap()["threads"]), (&1.into(), threads));
+    for limits in measured {
+        // Slower than any machine that could run a model, and faster than any there is.
+        let within = |name: &str, most: f64| limits[name].as_f64().is_some_and(|x| x > 1e7 && x < most);
+        assert!(within("read_bytes_per_s", 1e14) && within("f32_ops_per_s", 1e16), "{limits}");
+        assert!(limits["int8_ops_per_s"].is_null() || within("int8_ops_per_s", 1e17), "{limits}");
+    }
+}
+
+#[test]
 fn doctor_finds_an_empty_home_in_order() {
     let home = Home::new();
     let done = home.run(&["doctor", "--json"]);

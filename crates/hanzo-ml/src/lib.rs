@@ -4,6 +4,7 @@
 //! * [`QTensor`]: a weight as it lies in the file, in any format of `hanzo-quant`.
 //! * [`backend`]: the operations a model is made of, as one trait; [`reference`] is its naive f64 definition,
 //!   [`cpu`] the multi-threaded one.
+//! * [`limits`]: what the machine can do at most, measured.
 //! * [`parallel`]: the only place that starts threads.
 //!
 //! Knows nothing of architectures, tokenizers or requests.
@@ -13,6 +14,7 @@ pub mod cpu;
 mod dtype;
 mod error;
 pub mod file;
+pub mod limits;
 pub mod parallel;
 mod qtensor;
 pub mod reference;
