@@ -18,7 +18,7 @@ mod valid;
 pub use compose::{Composed, Origin, Recipe, Slot, Value, compose};
 pub use error::{Error, Result};
 pub use kernels::{Choice, Formats, KERNELS, Kernel, Number, Spec, is_supported, specs};
-pub use lower::{Checks, Code, Target, lower};
+pub use lower::{Checks, Code, Target, lower, static_workgroup_bytes_max, unit};
 pub use planes::Planes;
 pub use source::{SOURCES, Source};
 pub use tables::table_words;

@@ -45,6 +45,8 @@ pub struct Interface {
     pub immediate_bytes: u32,
     /// Threads of a workgroup.
     pub workgroup: [u32; 3],
+    /// Workgroup memory, each variable rounded up to 16 bytes.
+    pub workgroup_bytes: u32,
 }
 
 impl Valid {
@@ -98,7 +100,7 @@ impl Valid {
     /// What a launch must supply.
     pub fn interface(&self) -> Interface {
         let mut bindings = Vec::new();
-        let mut immediate_bytes = 0;
+        let (mut immediate_bytes, mut workgroup_bytes) = (0, 0);
         for (_, global) in self.module.global_variables.iter() {
             match (global.space, &global.binding) {
                 (AddressSpace::Storage { access }, Some(binding)) => {
@@ -109,12 +111,21 @@ impl Valid {
                 (AddressSpace::Immediate, _) => {
                     immediate_bytes = self.module.types[global.ty].inner.size(self.module.to_ctx());
                 }
+                (AddressSpace::WorkGroup, _) => {
+                    let bytes = self.module.types[global.ty].inner.size(self.module.to_ctx());
+                    workgroup_bytes += bytes.next_multiple_of(16);
+                }
                 _ => {}
             }
         }
         bindings.sort_by_key(|(place, _)| *place);
         let bindings = bindings.into_iter().map(|(_, binding)| binding).collect();
-        Interface { bindings, immediate_bytes, workgroup: self.module.entry_points[0].workgroup_size }
+        Interface {
+            bindings,
+            immediate_bytes,
+            workgroup: self.module.entry_points[0].workgroup_size,
+            workgroup_bytes,
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 use hanzo_kernel::{Checks, Target, lower, specs};
 
 #[test]
-fn every_specialisation_lowers_to_spirv_and_msl() {
+fn every_specialisation_lowers_to_every_target() {
     for spec in specs() {
         let valid = spec.valid().unwrap();
-        for target in [Target::SpirV, Target::Msl] {
+        for target in Target::ALL {
             for checks in [Checks::Trusted, Checks::Debug] {
                 lower(&valid, target, checks).unwrap();
             }

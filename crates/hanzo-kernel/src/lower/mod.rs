@@ -54,7 +54,7 @@ pub enum Checks {
 pub enum Code {
     /// SPIR-V.
     Words(Vec<u32>),
-    /// Source text of the other targets.
+    /// Source text of the other targets. That of CUDA and HIP is a kernel without the prelude: see [`unit`].
     Text(String),
 }
 
@@ -66,8 +66,8 @@ pub fn lower(valid: &Valid, target: Target, checks: Checks) -> Result<Code> {
     let write = || match target {
         Target::SpirV => spirv::write(valid, checks).map(Code::Words),
         Target::Msl => msl::write(valid, checks).map(Code::Text),
-        Target::Cuda => c::write(valid, c::Dialect::Cuda, checks).map(Code::Text),
-        Target::Hip => c::write(valid, c::Dialect::Hip, checks).map(Code::Text),
+        Target::Cuda => c::write(valid, &c::CUDA).map(Code::Text),
+        Target::Hip => c::write(valid, &c::HIP).map(Code::Text),
     };
     // The closure only reads the module, so nothing half-written outlives a panic.
     catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|panic| {
@@ -75,4 +75,23 @@ pub fn lower(valid: &Valid, target: Target, checks: Checks) -> Result<Code> {
         let what = what.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         Err(Error::lower(valid.name(), target.name(), format!("the writer panicked: {what}")))
     })
+}
+
+/// A translation unit of CUDA or HIP from the texts of several kernels, which must have different names; `None` for
+/// targets whose kernels stand alone.
+pub fn unit(target: Target, kernels: &[&str], checks: Checks) -> Option<String> {
+    match target {
+        Target::SpirV | Target::Msl => None,
+        Target::Cuda => Some(c::unit(&c::CUDA, kernels, checks)),
+        Target::Hip => Some(c::unit(&c::HIP, kernels, checks)),
+    }
+}
+
+/// Workgroup memory that a kernel of CUDA or HIP may declare statically; a launch asks for all of it where it is more.
+pub fn static_workgroup_bytes_max(target: Target) -> u32 {
+    match target {
+        Target::SpirV | Target::Msl => u32::MAX,
+        Target::Cuda => c::CUDA.static_shared_bytes_max,
+        Target::Hip => c::HIP.static_shared_bytes_max,
+    }
 }
