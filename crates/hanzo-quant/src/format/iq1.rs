@@ -4,11 +4,25 @@
 //! cannot be subnormal.
 
 use super::{
-    Field, GROUP, Group,
-    bits::{bytes, f16_at, f16_to_f32, map, u16_at},
-    layout::{Quant, fields},
+    Encode, Field, GROUP, Group,
+    bits::{bytes, f16_at, f16_to_f32, f32_to_f16, map, put_f16, u16_at},
+    lattice::Lattice,
+    lattice_block::{Codebook, LatticeBlock, Magnitudes},
+    layout::{EncodeBlock, Quant, encode, fields},
 };
-use crate::grids;
+use crate::grids::{self, packed};
+
+static LATTICE: Lattice<8, 2048> = Lattice::new(&packed::IQ1, &grids::IQ1);
+
+const BOOK: Codebook<8, 2048> = Codebook {
+    lattice: &LATTICE,
+    levels: [-8.0, 0.0, 8.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+    shift: 1.0,
+    own_shifts: false,
+    code_max: 7.0,
+    unit_of_d: 0.125,
+    scales: &[0.19, 0.165, 0.145, 0.125, 0.11],
+};
 
 /// Four points (index and whether the shift is negative) as quants.
 #[inline(always)]
@@ -29,6 +43,7 @@ impl Quant for Iq1S {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 32), ("qh", 16)]);
     const SCALE_GROUP: usize = 32;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
     const NEEDS_IMPORTANCE: bool = true;
 
     /// A word of `qh` a group: three high bits for each of four points, three bits of scale, the sign of the shift.
@@ -42,6 +57,30 @@ impl Quant for Iq1S {
     }
 }
 
+impl EncodeBlock for Iq1S {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 50;
+    const WEIGHED: bool = true;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        let target = Magnitudes::signed(values, weights);
+        let fitted = LatticeBlock::<8>::fit::<32, _, _>(&target, &BOOK);
+        put_f16(block, 0, fitted.d);
+        let (low, high) = block[2..].split_at_mut(32);
+        for (g, high) in high.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let points = &fitted.points[g];
+            let mut word = (fitted.codes[g] as u16) << 12 | u16::from(points.downs & 1) << 15;
+            for k in 0..4 {
+                let index = points.index(&LATTICE, k);
+                low[4 * g + k] = index as u8;
+                word |= (index >> 8) << (3 * k);
+            }
+            *high = word.to_le_bytes();
+        }
+    }
+}
+
 pub(crate) struct Iq1M;
 
 impl Quant for Iq1M {
@@ -50,6 +89,7 @@ impl Quant for Iq1M {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("qs", 32), ("qh", 16), ("scales", 8)]);
     const SCALE_GROUP: usize = 16;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     /// A nibble of `qh` a point: three high bits and the sign of the shift. The top nibbles of the four words of
     /// `scales` make the half-float scale, the other bits sixteen scales of three bits.
@@ -69,5 +109,32 @@ impl Quant for Iq1M {
             shifted([point(0), point(1), point(2), point(3)]),
             [scale(six_bits), scale(six_bits >> 3)],
         )
+    }
+}
+
+impl EncodeBlock for Iq1M {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 56;
+    const WEIGHED: bool = true;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        let target = Magnitudes::signed(values, weights);
+        let book = Codebook { own_shifts: true, ..BOOK };
+        let fitted = LatticeBlock::<16>::fit::<16, _, _>(&target, &book);
+        block.fill(0);
+        for k in 0..32 {
+            let points = &fitted.points[k / 2];
+            let index = points.index(&LATTICE, k % 2);
+            block[k] = index as u8;
+            let nibble = (index >> 8) as u8 | (points.downs >> (k % 2) & 1) << 3;
+            block[32 + k / 2] |= nibble << (4 * (k % 2));
+        }
+        let d = f32_to_f16(fitted.d);
+        for (i, word) in block[48..].as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let codes = &fitted.codes[4 * i..][..4];
+            let scales = codes.iter().rev().fold(0, |word, &code| word << 3 | code as u16);
+            *word = ((d >> (4 * i) & 15) << 12 | scales).to_le_bytes();
+        }
     }
 }

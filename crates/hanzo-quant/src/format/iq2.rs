@@ -3,11 +3,26 @@
 //! The scale is `d · (1/2 + s) / 4` with four bits of `s`.
 
 use super::{
-    Field, Group,
-    bits::{bytes, f16_at, map, u16_at, u32_at, with_signs, word},
-    layout::{Quant, fields},
+    Encode, Field, Group,
+    bits::{bytes, f16_at, map, put_f16, u16_at, u32_at, with_signs, word},
+    lattice::Lattice,
+    lattice_block::{Codebook, LatticeBlock, Magnitudes},
+    layout::{EncodeBlock, Quant, encode, fields},
 };
-use crate::grids::{self, EVEN_SIGNS};
+use crate::grids::{self, EVEN_SIGNS, packed};
+
+const fn book<const POINTS: usize>(lattice: &'static Lattice<8, POINTS>) -> Codebook<8, POINTS> {
+    const SCALES: &[f32] = &[0.12, 0.06, 0.05, 0.043, 0.037, 0.032, 0.028];
+    Codebook {
+        lattice,
+        levels: [8.0, 25.0, 43.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        shift: 0.0,
+        own_shifts: false,
+        code_max: 15.0,
+        unit_of_d: 0.125,
+        scales: SCALES,
+    }
+}
 
 #[inline(always)]
 fn scale(block: &[u8], bits: u8) -> f32 {
@@ -21,6 +36,7 @@ impl Quant for Iq2Xxs {
     const GGML_TYPE: u32 = 16;
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64)]);
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
     const SCALE_GROUP: usize = 32;
     const NEEDS_IMPORTANCE: bool = true;
 
@@ -35,6 +51,29 @@ impl Quant for Iq2Xxs {
     }
 }
 
+impl EncodeBlock for Iq2Xxs {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 66;
+    const WEIGHED: bool = true;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        static LATTICE: Lattice<8, 256> = Lattice::new(&packed::IQ2_XXS, &grids::IQ2_XXS);
+        let target = Magnitudes::even(values, weights);
+        let fitted = LatticeBlock::<8>::fit::<32, _, _>(&target, &book(&LATTICE));
+        put_f16(block, 0, fitted.d);
+        for (g, out) in block[2..].as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let (points, word) = out.split_at_mut(4);
+            let mut bits = (fitted.codes[g] as u32) << 28;
+            for (k, point) in points.iter_mut().enumerate() {
+                *point = fitted.points[g].index(&LATTICE, k) as u8;
+                bits |= u32::from(target.signs[4 * g + k] & 127) << (7 * k);
+            }
+            word.copy_from_slice(&bits.to_le_bytes());
+        }
+    }
+}
+
 pub(crate) struct Iq2Xs;
 
 impl Quant for Iq2Xs {
@@ -42,6 +81,7 @@ impl Quant for Iq2Xs {
     const GGML_TYPE: u32 = 17;
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64), ("scales", 8)]);
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
     const SCALE_GROUP: usize = 16;
     const NEEDS_IMPORTANCE: bool = true;
 
@@ -56,6 +96,33 @@ impl Quant for Iq2Xs {
     }
 }
 
+impl EncodeBlock for Iq2Xs {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 74;
+    const WEIGHED: bool = true;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        static LATTICE: Lattice<8, 512> = Lattice::new(&packed::IQ2_XS, &grids::IQ2_XS);
+        let target = Magnitudes::even(values, weights);
+        let fitted = LatticeBlock::<16>::fit::<16, _, _>(&target, &book(&LATTICE));
+        put_f16(block, 0, fitted.d);
+        for (k, out) in block[2..66].as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let sign = u16::from(target.signs[k] & 127);
+            *out = (fitted.points[k / 2].index(&LATTICE, k % 2) | sign << 9).to_le_bytes();
+        }
+        put_scales(&fitted.codes, &mut block[66..]);
+    }
+}
+
+/// Two scales of four bits a byte.
+#[inline(always)]
+fn put_scales(codes: &[f32; 16], packed: &mut [u8]) {
+    for (packed, codes) in packed.iter_mut().zip(codes.as_chunks::<2>().0) {
+        *packed = codes[0] as u8 | (codes[1] as u8) << 4;
+    }
+}
+
 pub(crate) struct Iq2S;
 
 impl Quant for Iq2S {
@@ -63,6 +130,7 @@ impl Quant for Iq2S {
     const GGML_TYPE: u32 = 22;
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 32), ("signs", 32), ("qh", 8), ("scales", 8)]);
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
     const SCALE_GROUP: usize = 16;
 
     /// A byte of `qh` a group: two high bits for each of four points. The signs are free.
@@ -74,5 +142,27 @@ impl Quant for Iq2S {
         let quants = with_signs([point(0), point(1), point(2), point(3)], bytes(block, 34 + 4 * group));
         let scales = block[74 + group];
         Group::symmetric(quants, [scale(block, scales & 15), scale(block, scales >> 4)])
+    }
+}
+
+impl EncodeBlock for Iq2S {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 82;
+    const WEIGHED: bool = true;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        static LATTICE: Lattice<8, 1024> = Lattice::new(&packed::IQ2_S, &grids::IQ2_S);
+        let target = Magnitudes::any(values, weights);
+        let fitted = LatticeBlock::<16>::fit::<16, _, _>(&target, &book(&LATTICE));
+        block.fill(0);
+        put_f16(block, 0, fitted.d);
+        for k in 0..32 {
+            let index = fitted.points[k / 2].index(&LATTICE, k % 2);
+            block[2 + k] = index as u8;
+            block[66 + k / 4] |= ((index >> 8) as u8) << (2 * (k % 4));
+        }
+        block[34..66].copy_from_slice(&target.signs);
+        put_scales(&fitted.codes, &mut block[74..]);
     }
 }

@@ -1,11 +1,13 @@
 //! IQ3_XXS, IQ3_S: four magnitudes from a lattice of 256 or 512 points, and a sign each.
 
 use super::{
-    Field, Group,
-    bits::{bytes, f16_at, map, u32_at, with_signs},
-    layout::{Quant, fields},
+    Encode, Field, Group,
+    bits::{bytes, f16_at, map, put_f16, u32_at, with_signs},
+    lattice::Lattice,
+    lattice_block::{Codebook, LatticeBlock, Magnitudes},
+    layout::{EncodeBlock, Quant, encode, fields},
 };
-use crate::grids::{self, EVEN_SIGNS};
+use crate::grids::{self, EVEN_SIGNS, packed};
 
 /// Two points of four magnitudes as a little-endian word.
 #[inline(always)]
@@ -22,6 +24,7 @@ impl Quant for Iq3Xxs {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64), ("scales_and_signs", 32)]);
     const SCALE_GROUP: usize = 32;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     /// A word of `scales_and_signs` a group: four sign indices of seven bits, the scale in the top four.
     #[inline(always)]
@@ -37,6 +40,40 @@ impl Quant for Iq3Xxs {
     }
 }
 
+impl EncodeBlock for Iq3Xxs {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 98;
+    const WEIGHED: bool = true;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        static LATTICE: Lattice<4, 256> = Lattice::new(&packed::IQ3_XXS, &grids::IQ3_XXS);
+        const BOOK: Codebook<4, 256> = Codebook {
+            lattice: &LATTICE,
+            levels: [4.0, 12.0, 20.0, 28.0, 36.0, 44.0, 52.0, 62.0],
+            shift: 0.0,
+            own_shifts: false,
+            code_max: 15.0,
+            unit_of_d: 0.25,
+            scales: &[0.055, 0.047, 0.041, 0.036, 0.031],
+        };
+        let target = Magnitudes::even(values, weights);
+        let fitted = LatticeBlock::<8>::fit::<32, _, _>(&target, &BOOK);
+        put_f16(block, 0, fitted.d);
+        let (points, words) = block[2..].split_at_mut(64);
+        for (k, point) in points.iter_mut().enumerate() {
+            *point = fitted.points[k / 8].index(&LATTICE, k % 8) as u8;
+        }
+        for (g, word) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let mut bits = (fitted.codes[g] as u32) << 28;
+            for (k, signs) in target.signs[4 * g..][..4].iter().enumerate() {
+                bits |= u32::from(signs & 127) << (7 * k);
+            }
+            *word = bits.to_le_bytes();
+        }
+    }
+}
+
 pub(crate) struct Iq3S;
 
 impl Quant for Iq3S {
@@ -45,6 +82,7 @@ impl Quant for Iq3S {
     const ELEMS: usize = 256;
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64), ("qh", 8), ("signs", 32), ("scales", 4)]);
     const SCALE_GROUP: usize = 32;
+    const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     /// A byte of `qh` a group: the ninth bit of each of eight points. The signs are free.
     #[inline(always)]
@@ -56,5 +94,38 @@ impl Quant for Iq3S {
         let bits = block[106 + group / 2] >> (4 * (group % 2)) & 15;
         let scale = f16_at(block, 0) * f32::from(1 + 2 * bits);
         Group::symmetric(with_signs(words, bytes(block, 74 + 4 * group)), [scale; 2])
+    }
+}
+
+impl EncodeBlock for Iq3S {
+    const ELEMS: usize = 256;
+    const BYTES: usize = 110;
+    const WEIGHED: bool = true;
+
+    #[inline(always)]
+    fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+        static LATTICE: Lattice<4, 512> = Lattice::new(&packed::IQ3_S, &grids::IQ3_S);
+        const BOOK: Codebook<4, 512> = Codebook {
+            lattice: &LATTICE,
+            levels: [1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0],
+            shift: 0.0,
+            own_shifts: false,
+            code_max: 15.0,
+            unit_of_d: 1.0,
+            scales: &[1.0, 0.21, 0.18, 0.155, 0.135, 0.115],
+        };
+        let target = Magnitudes::any(values, weights);
+        let fitted = LatticeBlock::<8>::fit::<32, _, _>(&target, &BOOK);
+        block.fill(0);
+        put_f16(block, 0, fitted.d);
+        for k in 0..64 {
+            let index = fitted.points[k / 8].index(&LATTICE, k % 8);
+            block[2 + k] = index as u8;
+            block[66 + k / 8] |= ((index >> 8) as u8) << (k % 8);
+        }
+        block[74..106].copy_from_slice(&target.signs);
+        for (g, code) in fitted.codes.iter().enumerate() {
+            block[106 + g / 2] |= (*code as u8) << (4 * (g % 2));
+        }
     }
 }

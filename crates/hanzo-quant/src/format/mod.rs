@@ -19,6 +19,8 @@ mod iq2;
 mod iq3;
 mod iq4;
 mod k_quants;
+mod lattice;
+mod lattice_block;
 pub(crate) mod layout;
 mod legacy;
 mod plain;
