@@ -5,7 +5,7 @@
 
 use hanzo_quant::{FORMATS, Format, Unpack};
 
-use crate::{Composed, Recipe, Result, Slot, Valid, Value, compose, planes, source, tables};
+use crate::{Composed, Error, Recipe, Result, Slot, Target, Valid, Value, compose, planes, source, tables};
 
 /// Which weight formats a kernel reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Number {
 /// A constant with the values it may take.
 pub type Choice = (&'static str, &'static [Value]);
 
-/// A kernel and the axes it is specialised along.
+/// A kernel and the axes it is specialised along. A file whose axes depend on each other has several rows.
 #[derive(Debug)]
 pub struct Kernel {
     /// Its name, and that of its file.
@@ -59,10 +59,95 @@ pub struct Kernel {
     pub choices: &'static [Choice],
 }
 
+/// A kernel without weights, on f32.
+const fn plain(name: &'static str, choices: &'static [Choice]) -> Kernel {
+    Kernel { name, formats: Formats::None, numbers: &[], choices }
+}
+
+/// A kernel without weights, on every number type.
+const fn typed(name: &'static str, choices: &'static [Choice]) -> Kernel {
+    Kernel { name, formats: Formats::None, numbers: Number::ALL, choices }
+}
+
+/// A kernel that reads any weight, with f32.
+const fn weights(name: &'static str) -> Kernel {
+    Kernel { name, formats: Formats::All, numbers: &[], choices: &[] }
+}
+
+/// A product of any weight with floats.
+const fn floats(name: &'static str, choices: &'static [Choice]) -> Kernel {
+    Kernel { name, formats: Formats::All, numbers: Number::ALL, choices }
+}
+
+/// A product of integer weights with signed bytes.
+const fn bytes(name: &'static str, choices: &'static [Choice]) -> Kernel {
+    Kernel { name, formats: Formats::Int, numbers: &[], choices }
+}
+
+const NO: &[Value] = &[Value::Bool(false)];
+const YES: &[Value] = &[Value::Bool(true)];
+const EITHER: &[Value] = &[Value::Bool(false), Value::Bool(true)];
+/// Widths of heads that attention makes room for.
+const HEAD_MAX: &[Value] = &[Value::U32(64), Value::U32(128), Value::U32(256)];
+/// Query heads of a key/value head that one workgroup serves.
+const HEADS: &[Value] = &[Value::U32(1), Value::U32(2), Value::U32(4), Value::U32(8)];
+const ACTIVATIONS: &[Value] = &[Value::Word("silu"), Value::Word("gelu_erf"), Value::Word("gelu_tanh")];
+const FMA: &[Value] = &[Value::Word("fma")];
+const INT8: &[Value] = &[Value::Word("int8")];
+const MATRIX: &[Value] = &[Value::Word("matrix")];
+/// Sides of the cooperative matrices of devices, and threads of the subgroups that hold one.
+const SIDES: &[Value] = &[Value::U32(8), Value::U32(16)];
+const SUBGROUPS: &[Value] = &[Value::U32(32)];
+const ONE: &[Value] = &[Value::U32(1)];
+const FEW: &[Value] = &[Value::U32(1), Value::U32(4)];
+const COLUMNS: &[Value] = &[Value::U32(1), Value::U32(2), Value::U32(4), Value::U32(8)];
+
 /// Every kernel.
 pub static KERNELS: &[Kernel] = &[
-    Kernel { name: "add", formats: Formats::None, numbers: &[], choices: &[] },
-    Kernel { name: "dequantize", formats: Formats::All, numbers: &[], choices: &[] },
+    plain("add", &[]),
+    plain("argmax", &[]),
+    plain("attention_combine", &[("SINKS", EITHER)]),
+    typed(
+        "attention_decode",
+        &[("HEAD_MAX", HEAD_MAX), ("HEADS", HEADS), ("SPLIT", NO), ("SINKS", EITHER), ("SOFTCAP", EITHER)],
+    ),
+    // The sinks of a split range are added where its parts are joined.
+    typed(
+        "attention_decode",
+        &[("HEAD_MAX", HEAD_MAX), ("HEADS", HEADS), ("SPLIT", YES), ("SINKS", NO), ("SOFTCAP", EITHER)],
+    ),
+    typed("attention_prefill", &[("HEAD_MAX", HEAD_MAX), ("SINKS", EITHER), ("SOFTCAP", EITHER)]),
+    weights("dequantize"),
+    weights("embed"),
+    plain("gated_activation", &[("ACTIVATION", ACTIVATIONS)]),
+    plain("gather_rows", &[]),
+    typed("kv_append", &[]),
+    plain("moe_combine", &[]),
+    plain("moe_plan", &[("TILE_ROWS", &[Value::U32(64)])]),
+    floats("qmatmul", &[("CORE", FMA), ("MOE", NO), ("BIAS", EITHER)]),
+    floats("qmatmul", &[("CORE", FMA), ("MOE", YES), ("BIAS", NO)]),
+    bytes("qmatmul", &[("CORE", INT8), ("MOE", NO), ("BIAS", EITHER)]),
+    bytes("qmatmul", &[("CORE", INT8), ("MOE", YES), ("BIAS", NO)]),
+    floats(
+        "qmatmul",
+        &[("CORE", MATRIX), ("TILE", SIDES), ("SUBGROUP", SUBGROUPS), ("MOE", NO), ("BIAS", EITHER)],
+    ),
+    floats(
+        "qmatmul",
+        &[("CORE", MATRIX), ("TILE", SIDES), ("SUBGROUP", SUBGROUPS), ("MOE", YES), ("BIAS", NO)],
+    ),
+    floats("qmatvec", &[("INT8", NO), ("MOE", NO), ("BIAS", EITHER), ("COLS", FEW)]),
+    floats("qmatvec", &[("INT8", NO), ("MOE", YES), ("BIAS", NO), ("COLS", ONE)]),
+    bytes("qmatvec", &[("INT8", YES), ("MOE", NO), ("BIAS", EITHER), ("COLS", COLUMNS)]),
+    bytes("qmatvec", &[("INT8", YES), ("MOE", YES), ("BIAS", NO), ("COLS", ONE)]),
+    typed("quantize", &[]),
+    plain("rms_norm", &[("ADD", EITHER), ("WEIGHT", EITHER), ("QUANTIZE", EITHER)]),
+    plain("rope", &[("ADJACENT", EITHER)]),
+    plain("rope_angles", &[]),
+    typed("rope_append", &[("ADJACENT", EITHER), ("NORM", EITHER)]),
+    plain("route", &[("RENORMALIZE", EITHER)]),
+    plain("scatter_rows", &[]),
+    plain("softcap", &[]),
 ];
 
 /// One specialisation of a kernel.
@@ -103,13 +188,23 @@ pub fn is_supported(format: &Format) -> bool {
 }
 
 impl Kernel {
-    /// The kernel of a name.
-    pub fn find(name: &str) -> Option<&'static Self> {
-        KERNELS.iter().find(|kernel| kernel.name == name)
+    /// Whether this row lists a weight format (or none).
+    fn reads(&self, format: Option<&Format>) -> bool {
+        match (self.formats, format) {
+            (Formats::None, format) => format.is_none(),
+            (Formats::All, Some(format)) => is_supported(format),
+            (Formats::Int, Some(format)) => is_supported(format) && !is_plain(format),
+            (Formats::All | Formats::Int, None) => false,
+        }
+    }
+
+    /// Whether this row lists a number type (or none).
+    fn takes(&self, number: Option<Number>) -> bool {
+        number.map_or(self.numbers.is_empty(), |number| self.numbers.contains(&number))
     }
 
     /// Every specialisation of this kernel.
-    pub fn specs(&'static self) -> Vec<Spec> {
+    pub(crate) fn specs(&'static self) -> Vec<Spec> {
         let formats: Vec<Option<&Format>> = match self.formats {
             Formats::None => vec![None],
             Formats::All => FORMATS.iter().filter(|f| is_supported(f)).map(Some).collect(),
@@ -138,6 +233,36 @@ impl Kernel {
 }
 
 impl Spec {
+    /// The listed specialisation of a kernel with these constants; those that its row leaves no choice about may be left
+    /// out.
+    ///
+    /// # Errors
+    /// No row lists it: nothing is launched that the tests have not walked.
+    pub fn find(
+        kernel: &str,
+        format: Option<&'static Format>,
+        number: Option<Number>,
+        constants: &[(&str, Value)],
+    ) -> Result<Self> {
+        let given = |name: &str| constants.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        for row in KERNELS.iter().filter(|row| row.name == kernel) {
+            let fits = row.reads(format) && row.takes(number);
+            let known = constants.iter().all(|(name, _)| row.choices.iter().any(|(n, _)| n == name));
+            let chosen: Option<Vec<_>> = (row.choices.iter())
+                .map(|&(name, values)| match (given(name), values) {
+                    (Some(value), _) => values.contains(&value).then_some((name, value)),
+                    (None, [only]) => Some((name, *only)),
+                    (None, _) => None,
+                })
+                .collect();
+            if let Some(constants) = chosen.filter(|_| fits && known) {
+                return Ok(Self { kernel: row, format, number, constants });
+            }
+        }
+        let what = format!("no specialisation is listed for {format:?}, {number:?}, {constants:?}");
+        Err(Error::kernel(kernel, what))
+    }
+
     /// The specialisation's name, an identifier: `qmatvec_q4_k_f16_moe_ncols4`.
     pub fn name(&self) -> String {
         let mut name = self.kernel.name.to_string();
@@ -160,6 +285,16 @@ impl Spec {
             }
         }
         name
+    }
+
+    /// Whether a target has what it needs: Metal's matrices have a side of 8, those of CUDA and HIP one of 16; Vulkan's
+    /// devices say which.
+    pub fn suits(&self, target: Target) -> bool {
+        let side = self.constants.iter().find(|(name, _)| *name == "TILE").map(|(_, value)| *value);
+        match (side, target) {
+            (Some(Value::U32(8)), Target::Cuda | Target::Hip) | (Some(Value::U32(16)), Target::Msl) => false,
+            (_, Target::SpirV | Target::Msl | Target::Cuda | Target::Hip) => true,
+        }
     }
 
     /// Its WGSL.

@@ -1,0 +1,498 @@
+//! Kernels on rows against their formulas in f64, on a device and on odd shapes.
+
+mod common;
+
+use common::{Gpu, Random, bytes_f32, bytes_u32, floats, words};
+use half::{bf16, f16};
+use hanzo_kernel::{Number, Planes, Spec, Value, table_words};
+use hanzo_quant::Format;
+
+fn find(kernel: &str, number: Option<Number>, constants: &[(&str, Value)]) -> Spec {
+    Spec::find(kernel, None, number, constants).unwrap()
+}
+
+fn flag(name: &str, on: bool) -> (&str, Value) {
+    (name, Value::Bool(on))
+}
+
+/// Every result within `tolerance` of its value, relative to the larger of the value and 1.
+fn assert_near(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let error = (f64::from(*got) - want).abs();
+        assert!(error <= tolerance * want.abs().max(1.0), "{what}[{i}] is {got} instead of {want}");
+    }
+}
+
+#[test]
+fn elementwise_kernels_equal_f64() {
+    let Some(gpu) = Gpu::open("elementwise_kernels_equal_f64") else { return };
+    let mut random = Random(3);
+    let n = 1001;
+    let (a, b) = (random.units(n), random.units(n));
+    let (a_bytes, b_bytes) = (bytes_f32(&a), bytes_f32(&b));
+    let pairs = || a.iter().zip(&b).map(|(a, b)| (f64::from(*a), f64::from(*b)));
+
+    let result =
+        gpu.run(&find("add", None, &[]), &[("acc", &a_bytes), ("x", &b_bytes)], &[n as u32], [2, 1, 1]);
+    assert_near("add", &floats(&result["acc"]), &pairs().map(|(a, b)| a + b).collect::<Vec<_>>(), 1e-7);
+
+    // From small, where differences cancel, to large, where exponentials overflow.
+    let wide: Vec<f32> = a.iter().enumerate().map(|(i, a)| a * 10f32.powi(i as i32 % 7 - 3)).collect();
+    let result = gpu.run(
+        &find("softcap", None, &[]),
+        &[("x", &bytes_f32(&wide))],
+        &[n as u32, 3.0f32.to_bits()],
+        [2, 1, 1],
+    );
+    let want: Vec<f64> = wide.iter().map(|x| 3.0 * (f64::from(*x) / 3.0).tanh()).collect();
+    assert_near("softcap", &floats(&result["x"]), &want, 1e-6);
+    let relative = floats(&result["x"])
+        .iter()
+        .zip(&want)
+        .map(|(g, w)| (f64::from(*g) / w - 1.0).abs())
+        .fold(0.0, f64::max);
+    assert!(relative < 1e-6, "softcap: relative error {relative:e}");
+
+    for (name, f) in [
+        ("silu", (|x| x / (1.0 + (-x).exp())) as fn(f64) -> f64),
+        ("gelu_tanh", |x| x / (1.0 + (-1.595_769_121_605_730_8 * (x + 0.044_715 * x * x * x)).exp())),
+        ("gelu_erf", |x| 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))),
+    ] {
+        let spec = find("gated_activation", None, &[("ACTIVATION", Value::Word(name))]);
+        let out = vec![0; 4 * n];
+        let gate = bytes_f32(&wide);
+        let result =
+            gpu.run(&spec, &[("gate", &gate), ("up", &b_bytes), ("out", &out)], &[n as u32], [2, 1, 1]);
+        let want: Vec<f64> = wide.iter().zip(&b).map(|(g, u)| f(f64::from(*g)) * f64::from(*u)).collect();
+        assert_near(name, &floats(&result["out"]), &want, 2e-6);
+    }
+}
+
+/// By its series below 6, DLMF 7.6.2.
+fn erf(x: f64) -> f64 {
+    if x.abs() > 6.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum) = (x, x);
+    for n in 1..200 {
+        term *= 2.0 * x * x / f64::from(2 * n + 1);
+        sum += term;
+    }
+    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
+}
+
+#[test]
+fn rows_move_by_index() {
+    let Some(gpu) = Gpu::open("rows_move_by_index") else { return };
+    let mut random = Random(4);
+    let (n_rows, dim) = (7, 33);
+    let src = random.units(n_rows * dim);
+    let rows = [6u32, 0, 3];
+    let buffers = (bytes_f32(&src), bytes_u32(&rows));
+    let out = vec![0; rows.len() * dim * 4];
+    let params = [(rows.len() * dim) as u32, dim as u32];
+    let result = gpu.run(
+        &find("gather_rows", None, &[]),
+        &[("src", &buffers.0), ("rows", &buffers.1), ("out", &out)],
+        &params,
+        [1, 1, 1],
+    );
+    let want: Vec<f32> = rows.iter().flat_map(|&r| &src[r as usize * dim..][..dim]).copied().collect();
+    assert_eq!(floats(&result["out"]), want);
+    let back = gpu.run(
+        &find("scatter_rows", None, &[]),
+        &[("src", &result["out"]), ("rows", &buffers.1), ("out", &vec![0; n_rows * dim * 4])],
+        &params,
+        [1, 1, 1],
+    );
+    let back = floats(&back["out"]);
+    for row in 0..n_rows {
+        let got = &back[row * dim..][..dim];
+        let moved = rows.contains(&(row as u32));
+        assert!(
+            got.iter().zip(&src[row * dim..]).all(|(g, s)| *g == if moved { *s } else { 0.0 }),
+            "row {row}"
+        );
+    }
+}
+
+#[test]
+fn norms_equal_f64_and_quantise_what_they_give() {
+    let Some(gpu) = Gpu::open("norms_equal_f64_and_quantise_what_they_give") else { return };
+    let mut random = Random(5);
+    for (n_rows, dim) in [(3, 77), (2, 2080)] {
+        let x = random.units(n_rows * dim);
+        let (acc, weight) = (random.units(n_rows * dim), random.units(dim));
+        for bits in 0..8 {
+            let (add, weighted, quantize) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+            if quantize && dim % 32 != 0 {
+                continue;
+            }
+            let flags = [flag("ADD", add), flag("WEIGHT", weighted), flag("QUANTIZE", quantize)];
+            let buffers = [
+                ("x", bytes_f32(&x)),
+                ("weight", bytes_f32(&weight)),
+                ("acc", bytes_f32(&acc)),
+                ("out", vec![0; n_rows * dim * 4]),
+                ("x_q", vec![0; n_rows * dim]),
+                ("x_meta", vec![0; n_rows * dim / 32 * 8]),
+            ];
+            let buffers: Vec<(&str, &[u8])> = buffers.iter().map(|(n, b)| (*n, &b[..])).collect();
+            let params = [n_rows as u32, dim as u32, 1e-5f32.to_bits()];
+            let result = gpu.run(&find("rms_norm", None, &flags), &buffers, &params, [2, 1, 1]);
+            let summed: Vec<f32> = x.iter().zip(&acc).map(|(x, a)| if add { x + a } else { *x }).collect();
+            if add {
+                assert_eq!(floats(&result["acc"]), summed);
+            }
+            let mut want = Vec::new();
+            for row in summed.chunks_exact(dim) {
+                let mean = row.iter().map(|v| f64::from(v * v)).sum::<f64>() / dim as f64;
+                let factor = 1.0 / (mean + 1e-5).sqrt();
+                let weight = |i: usize| if weighted { f64::from(weight[i]) } else { 1.0 };
+                want.extend(row.iter().enumerate().map(|(i, v)| f64::from(*v) * factor * weight(i)));
+            }
+            assert_near(&format!("norm {flags:?}"), &floats(&result["out"]), &want, 1e-6);
+            if quantize {
+                check_bytes(&floats(&result["out"]), &result["x_q"], &result["x_meta"]);
+            }
+        }
+    }
+}
+
+/// Signed bytes are what the values round to, and their sums are theirs.
+fn check_bytes(values: &[f32], quants: &[u8], meta: &[u8]) {
+    let meta = words(meta);
+    for (g, values) in values.as_chunks::<32>().0.iter().enumerate() {
+        let scale = f32::from_bits(meta[2 * g]);
+        let largest = values.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        assert!((scale - largest / 127.0).abs() <= 1e-6 * scale, "group {g}: scale {scale} of {largest}");
+        let quants = &quants[32 * g..][..32];
+        for (value, quant) in values.iter().zip(quants) {
+            let error = (value - scale * f32::from(*quant as i8)).abs();
+            assert!(error <= 0.5001 * scale, "group {g}: {value} as {} of {scale}", *quant as i8);
+        }
+        let sums =
+            quants.as_chunks::<16>().0.iter().map(|q| q.iter().map(|q| i16::from(*q as i8)).sum::<i16>());
+        let want = sums.zip([meta[2 * g + 1] as u16 as i16, (meta[2 * g + 1] >> 16) as u16 as i16]);
+        want.into_iter().for_each(|(want, got)| assert_eq!(got, want, "group {g}: sum"));
+    }
+}
+
+#[test]
+fn activations_quantise_from_every_number_type() {
+    let Some(gpu) = Gpu::open("activations_quantise_from_every_number_type") else { return };
+    let mut values = Random(6).units(32 * 41);
+    // A group of zeros has the scale zero.
+    values[64..96].fill(0.0);
+    for (number, bytes, exact) in [
+        (Number::F32, bytes_f32(&values), values.clone()),
+        (
+            Number::F16,
+            values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
+            values.iter().map(|v| f16::from_f32(*v).to_f32()).collect(),
+        ),
+        (
+            Number::Bf16,
+            values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+            values.iter().map(|v| bf16::from_f32(*v).to_f32()).collect(),
+        ),
+    ] {
+        let (q, meta) = (vec![0xff; values.len()], vec![0xff; values.len() / 4]);
+        let buffers: [(&str, &[u8]); 3] = [("x", &bytes), ("x_q", &q), ("x_meta", &meta)];
+        let result = gpu.run(&find("quantize", Some(number), &[]), &buffers, &[41], [1, 1, 1]);
+        check_bytes(&exact, &result["x_q"], &result["x_meta"]);
+    }
+}
+
+#[test]
+fn embeddings_are_rows_of_the_table() {
+    let Some(gpu) = Gpu::open("embeddings_are_rows_of_the_table") else { return };
+    let mut random = Random(8);
+    let tables = bytes_u32(&table_words());
+    for (name, k) in [("Q4_K", 512), ("F16", 45), ("IQ2_XS", 256)] {
+        let format = Format::from_name(name).unwrap();
+        let bytes = random.bytes(format.bytes_of(9 * k).unwrap());
+        let mut values = vec![0.0; 9 * k];
+        (format.decode)(&bytes, &mut values);
+        let planes = Planes::new(format, 9, k).unwrap();
+        let mut device = vec![0; planes.bytes()];
+        planes.lay(&bytes, &mut device).unwrap();
+        let ids = [8u32, 0, 9, 3, 3];
+        let out = vec![0xff; ids.len() * k * 4];
+        let params = [planes.n_blocks() as u32, planes.row_groups() as u32, k as u32, 9, 5, 2.5f32.to_bits()];
+        let ids_bytes = bytes_u32(&ids);
+        let buffers: [(&str, &[u8]); 4] =
+            [("w", &device), ("tables", &tables), ("ids", &ids_bytes), ("out", &out)];
+        let result =
+            gpu.run(&Spec::find("embed", Some(format), None, &[]).unwrap(), &buffers, &params, [1, 1, 1]);
+        let got = floats(&result["out"]);
+        for (t, &id) in ids.iter().enumerate() {
+            for i in 0..k {
+                let want = if id < 9 { 2.5 * values[id as usize * k + i] } else { 0.0 };
+                let got = got[t * k + i];
+                assert!(
+                    got == want || got.is_nan() && want.is_nan(),
+                    "{name}: [{t}, {i}] is {got}, not {want}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn angles_are_exact_far_out() {
+    let Some(gpu) = Gpu::open("angles_are_exact_far_out") else { return };
+    let mut random = Random(9);
+    // Frequencies of a base of 10,000 and of a million, odd ones, and a zero.
+    let mut inv_freq: Vec<f32> = (0..32).map(|i| 10_000f32.powf(-(i as f32) / 32.0)).collect();
+    inv_freq.extend((0..32).map(|i| 1e6f32.powf(-(i as f32) / 32.0)));
+    inv_freq.extend([3.7, -0.25, 0.0, 1e-20, 1e-39]);
+    let n_pairs = inv_freq.len();
+    let axis: Vec<u32> = (0..n_pairs as u32).map(|i| i % 2).collect();
+    let mut positions = vec![0u32, 1, 2, 131_071, 1_048_575, 4_194_303];
+    positions.extend((0..10).map(|_| random.below(1 << 20) as u32));
+    let n_rows = positions.len() / 2;
+    let out = vec![0; n_rows * n_pairs * 8];
+    let buffers = [bytes_u32(&positions), bytes_f32(&inv_freq), bytes_u32(&axis)];
+    let result = gpu.run(
+        &find("rope_angles", None, &[]),
+        &[("positions", &buffers[0]), ("inv_freq", &buffers[1]), ("axis", &buffers[2]), ("out", &out)],
+        &[(n_rows * n_pairs) as u32, n_pairs as u32, 2, 1.5f32.to_bits()],
+        [1, 1, 1],
+    );
+    let mut want = Vec::new();
+    for row in positions.as_chunks::<2>().0 {
+        for (freq, &axis) in inv_freq.iter().zip(&axis) {
+            let angle = f64::from(row[axis as usize]) * f64::from(*freq);
+            want.extend([1.5 * angle.cos(), 1.5 * angle.sin()]);
+        }
+    }
+    assert_near("angles", &floats(&result["out"]), &want, 2.5e-7);
+}
+
+struct Heads {
+    n_rows: usize,
+    n_heads: usize,
+    head_dim: usize,
+    n_pairs: usize,
+}
+
+/// `[rows, heads, head_dim]` rotated by `[rows, pairs, 2]`.
+fn rotated(x: &[f64], angles: &[f32], h: &Heads, adjacent: bool) -> Vec<f64> {
+    let mut y = x.to_vec();
+    for (i, head) in y.chunks_exact_mut(h.head_dim).enumerate() {
+        for p in 0..h.n_pairs {
+            let (a, b) = if adjacent { (2 * p, 2 * p + 1) } else { (p, p + h.n_pairs) };
+            let angle = &angles[(i / h.n_heads * h.n_pairs + p) * 2..][..2];
+            let (cos, sin) = (f64::from(angle[0]), f64::from(angle[1]));
+            (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
+        }
+    }
+    y
+}
+
+fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().copied().map(f64::from).collect()
+}
+
+#[test]
+fn rotations_equal_f64() {
+    let Some(gpu) = Gpu::open("rotations_equal_f64") else { return };
+    let mut random = Random(10);
+    let h = Heads { n_rows: 3, n_heads: 5, head_dim: 22, n_pairs: 9 };
+    let x = random.units(h.n_rows * h.n_heads * h.head_dim);
+    let angles = random.units(h.n_rows * h.n_pairs * 2);
+    for adjacent in [false, true] {
+        let n = (h.n_rows * h.n_heads * h.n_pairs) as u32;
+        let result = gpu.run(
+            &find("rope", None, &[flag("ADJACENT", adjacent)]),
+            &[("angles", &bytes_f32(&angles)), ("x", &bytes_f32(&x))],
+            &[n, h.n_pairs as u32, h.n_heads as u32, h.head_dim as u32],
+            [1, 1, 1],
+        );
+        assert_near("rope", &floats(&result["x"]), &rotated(&wide(&x), &angles, &h, adjacent), 1e-6);
+    }
+}
+
+fn number_bytes(number: Number) -> usize {
+    if number == Number::F32 { 4 } else { 2 }
+}
+
+fn numbers(number: Number, bytes: &[u8]) -> Vec<f32> {
+    let halves = || bytes.as_chunks::<2>().0.iter();
+    match number {
+        Number::F32 => floats(bytes),
+        Number::F16 => halves().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
+        Number::Bf16 => halves().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+    }
+}
+
+fn rounded(number: Number, v: f32) -> f32 {
+    match number {
+        Number::F32 => v,
+        Number::F16 => f16::from_f32(v).to_f32(),
+        Number::Bf16 => bf16::from_f32(v).to_f32(),
+    }
+}
+
+/// The place in a cache `[block, heads, 32, head_dim]`.
+fn cache_place(slot: u32, head: usize, n_heads: usize, head_dim: usize) -> usize {
+    ((slot as usize / 32 * n_heads + head) * 32 + slot as usize % 32) * head_dim
+}
+
+#[test]
+fn rows_are_appended_to_the_cache() {
+    let Some(gpu) = Gpu::open("rows_are_appended_to_the_cache") else { return };
+    let mut random = Random(11);
+    let (n_heads, head_dim) = (3, 20);
+    let slots = [65u32, 0, 31, 95];
+    let x = random.units(slots.len() * n_heads * head_dim);
+    for &number in Number::ALL {
+        let cache = vec![0; 3 * n_heads * 32 * head_dim * number_bytes(number)];
+        let result = gpu.run(
+            &find("kv_append", Some(number), &[]),
+            &[("x", &bytes_f32(&x)), ("slots", &bytes_u32(&slots)), ("cache", &cache)],
+            &[x.len() as u32 / 4, n_heads as u32, head_dim as u32 / 4],
+            [1, 1, 1],
+        );
+        let mut want = vec![0.0; 3 * n_heads * 32 * head_dim];
+        for (i, x) in x.chunks_exact(head_dim).enumerate() {
+            let to = cache_place(slots[i / n_heads], i % n_heads, n_heads, head_dim);
+            want[to..to + head_dim].iter_mut().zip(x).for_each(|(w, x)| *w = rounded(number, *x));
+        }
+        assert_eq!(numbers(number, &result["cache"]), want, "{number:?}");
+    }
+}
+
+#[test]
+fn the_fused_rotation_equals_its_parts() {
+    let Some(gpu) = Gpu::open("the_fused_rotation_equals_its_parts") else { return };
+    let mut random = Random(12);
+    let (n_rows, n_heads, n_kv, head_dim, n_pairs) = (3usize, 4usize, 2usize, 80usize, 32usize);
+    let q = random.units(n_rows * n_heads * head_dim);
+    let (k, v) = (random.units(n_rows * n_kv * head_dim), random.units(n_rows * n_kv * head_dim));
+    let angles = random.units(n_rows * n_pairs * 2);
+    let (q_weight, k_weight) = (random.units(head_dim), random.units(head_dim));
+    let slots = [33u32, 2, 63];
+    for (norm, adjacent, number) in
+        [(true, false, Number::F16), (false, true, Number::F32), (true, true, Number::Bf16)]
+    {
+        let cache = vec![0; 2 * n_kv * 32 * head_dim * number_bytes(number)];
+        let buffers = [
+            ("q", bytes_f32(&q)),
+            ("k", bytes_f32(&k)),
+            ("v", bytes_f32(&v)),
+            ("angles", bytes_f32(&angles)),
+            ("slots", bytes_u32(&slots)),
+            ("q_weight", bytes_f32(&q_weight)),
+            ("k_weight", bytes_f32(&k_weight)),
+            ("k_cache", cache.clone()),
+            ("v_cache", cache),
+        ];
+        let buffers: Vec<(&str, &[u8])> = buffers.iter().map(|(n, b)| (*n, &b[..])).collect();
+        let params = [n_rows, n_heads, n_kv, head_dim, n_pairs].map(|v| v as u32);
+        let result = gpu.run(
+            &find("rope_append", Some(number), &[flag("NORM", norm), flag("ADJACENT", adjacent)]),
+            &buffers,
+            &[&params[..], &[1e-6f32.to_bits()]].concat(),
+            [2, (n_heads + 2 * n_kv) as u32, 1],
+        );
+        let normed = |x: &[f32], weight: &[f32]| -> Vec<f64> {
+            let mut y = wide(x);
+            for head in y.chunks_exact_mut(head_dim).filter(|_| norm) {
+                let mean = head.iter().map(|v| v * v).sum::<f64>() / head_dim as f64;
+                let factor = 1.0 / (mean + 1e-6).sqrt();
+                head.iter_mut().zip(weight).for_each(|(v, w)| *v *= factor * f64::from(*w));
+            }
+            y
+        };
+        let h = Heads { n_rows, n_heads, head_dim, n_pairs };
+        let want = rotated(&normed(&q, &q_weight), &angles, &h, adjacent);
+        assert_near("q", &floats(&result["q"]), &want, 2e-6);
+        let h = Heads { n_heads: n_kv, ..h };
+        let keys = rotated(&normed(&k, &k_weight), &angles, &h, adjacent);
+        let tolerance = [1e-6, 6e-4, 5e-3][number as usize];
+        for (name, rows) in [("k_cache", keys), ("v_cache", wide(&v))] {
+            let mut want = vec![0.0; 2 * n_kv * 32 * head_dim];
+            for (i, row) in rows.chunks_exact(head_dim).enumerate() {
+                let to = cache_place(slots[i / n_kv], i % n_kv, n_kv, head_dim);
+                want[to..to + head_dim].copy_from_slice(row);
+            }
+            assert_near(name, &numbers(number, &result[name]), &want, tolerance);
+        }
+    }
+}
+
+#[test]
+fn the_largest_and_the_experts_are_chosen() {
+    let Some(gpu) = Gpu::open("the_largest_and_the_experts_are_chosen") else { return };
+    let mut random = Random(13);
+    let (n_rows, dim) = (5, 1003);
+    let mut x = random.units(n_rows * dim);
+    // Ties go to the lower index; negative rows; NaN is passed over; a row of NaN gives 0.
+    (x[700], x[90]) = (3.0, 3.0);
+    x[dim..2 * dim].iter_mut().for_each(|v| *v -= 5.0);
+    x[2 * dim] = f32::NAN;
+    x[4 * dim..].fill(f32::NAN);
+    let result = gpu.run(
+        &find("argmax", None, &[]),
+        &[("x", &bytes_f32(&x)), ("out", &[0xff; 20])],
+        &[n_rows as u32, dim as u32],
+        [2, 1, 1],
+    );
+    let largest = |row: &[f32]| {
+        let mut best = None;
+        for (i, v) in row.iter().enumerate() {
+            if !v.is_nan() && best.is_none_or(|b: usize| *v > row[b]) {
+                best = Some(i);
+            }
+        }
+        best.unwrap_or(0) as u32
+    };
+    let want: Vec<u32> = x.chunks_exact(dim).map(largest).collect();
+    assert_eq!((want[0], want[4]), (90, 0));
+    assert_eq!(words(&result["out"]), want);
+
+    for (n_experts, n_used, renormalize) in [(130usize, 8usize, true), (7, 2, false)] {
+        let mut logits = random.units(3 * n_experts);
+        // A tie: the lower id comes first.
+        (logits[5], logits[3]) = (4.0, 4.0);
+        let out = vec![0; 3 * n_used * 4];
+        let result = gpu.run(
+            &find("route", None, &[flag("RENORMALIZE", renormalize)]),
+            &[("logits", &bytes_f32(&logits)), ("ids", &out), ("weights", &out)],
+            &[3, n_experts as u32, n_used as u32],
+            [2, 1, 1],
+        );
+        let (ids, weights) = (words(&result["ids"]), floats(&result["weights"]));
+        for (row, logits) in logits.chunks_exact(n_experts).enumerate() {
+            let mut order: Vec<usize> = (0..n_experts).collect();
+            order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
+            let all: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
+            let chosen: f64 = order[..n_used].iter().map(|&e| f64::from(logits[e]).exp() / all).sum();
+            let scale = if renormalize { 1.0 / chosen } else { 1.0 };
+            let want: Vec<f64> =
+                order[..n_used].iter().map(|&e| f64::from(logits[e]).exp() / all * scale).collect();
+            assert_eq!(
+                ids[row * n_used..][..n_used],
+                order[..n_used].iter().map(|&e| e as u32).collect::<Vec<_>>()
+            );
+            assert_near("route", &weights[row * n_used..][..n_used], &want, 1e-6);
+        }
+        let dim = 19;
+        let y = random.units(3 * n_used * dim);
+        let combined = gpu.run(
+            &find("moe_combine", None, &[]),
+            &[("y", &bytes_f32(&y)), ("weights", &result["weights"]), ("out", &vec![0; 3 * dim * 4])],
+            &[3 * dim as u32, dim as u32, n_used as u32],
+            [1, 1, 1],
+        );
+        let mut want = vec![0.0; 3 * dim];
+        for (i, y) in y.chunks_exact(dim).enumerate() {
+            let to = i / n_used * dim;
+            (0..dim).for_each(|d| want[to + d] += f64::from(weights[i]) * f64::from(y[d]));
+        }
+        assert_near("combine", &floats(&combined["out"]), &want, 1e-6);
+    }
+}
