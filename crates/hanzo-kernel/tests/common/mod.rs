@@ -7,13 +7,14 @@
 )]
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     future::Future,
     pin::pin,
     task::{Context, Poll, Waker},
 };
 
-use hanzo_kernel::{Checks, Code, Spec, Target, lower};
+use hanzo_kernel::{Binding, Checks, Code, Interface, Spec, Target, lower};
 
 /// A device.
 pub struct Gpu {
@@ -21,6 +22,8 @@ pub struct Gpu {
     queue: wgpu::Queue,
     pub name: String,
     pub subgroups: (u32, u32),
+    /// By the name of the specialisation.
+    pipelines: RefCell<BTreeMap<String, (wgpu::ComputePipeline, Interface)>>,
 }
 
 /// Native futures of wgpu are ready at once.
@@ -66,6 +69,7 @@ impl Gpu {
             queue,
             name: info.name,
             subgroups: (info.subgroup_min_size, info.subgroup_max_size),
+            pipelines: RefCell::default(),
         })
     }
 
@@ -83,21 +87,14 @@ impl Gpu {
         params: &[u32],
         grid: [u32; 3],
     ) -> BTreeMap<String, Vec<u8>> {
-        let valid = spec.valid().unwrap_or_else(|e| panic!("{e}"));
-        let interface = valid.interface();
-        let name = valid.name();
-        let find =
-            |b: &hanzo_kernel::Binding| buffers.iter().find(|(n, _)| *n == b.name).map(|(_, bytes)| *bytes);
+        let mut pipelines = self.pipelines.borrow_mut();
+        let (pipeline, interface) = pipelines.entry(spec.name()).or_insert_with(|| self.compile(spec));
+        let name = spec.name();
+        let find = |b: &Binding| buffers.iter().find(|(n, _)| *n == b.name).map(|(_, bytes)| *bytes);
         let buffers: Vec<&[u8]> = (interface.bindings.iter())
             .map(|b| find(b).unwrap_or_else(|| panic!("{name} wants the buffer {}", b.name)))
             .collect();
         assert_eq!(interface.immediate_bytes as usize, 4 * params.len(), "parameters of {name}");
-        let Code::Words(words) =
-            lower(&valid, Target::SpirV, Checks::Trusted).unwrap_or_else(|e| panic!("{e}"))
-        else {
-            panic!("SPIR-V is words")
-        };
-        let pipeline = self.pipeline(&words, &interface);
         let gpu_buffers: Vec<wgpu::Buffer> = buffers.iter().map(|bytes| self.upload(bytes)).collect();
         let entries: Vec<_> = gpu_buffers
             .iter()
@@ -112,7 +109,7 @@ impl Gpu {
         let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         {
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            pass.set_pipeline(&pipeline);
+            pass.set_pipeline(pipeline);
             pass.set_bind_group(0, &group, &[]);
             let bytes: Vec<u8> = params.iter().flat_map(|p| p.to_le_bytes()).collect();
             if !bytes.is_empty() {
@@ -136,11 +133,19 @@ impl Gpu {
             staging.map_async(wgpu::MapMode::Read, .., |result| result.unwrap());
         }
         self.device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
-        let read = |(staging, (i, binding)): (&wgpu::Buffer, (usize, &hanzo_kernel::Binding))| {
+        let read = |(staging, (i, binding)): (&wgpu::Buffer, (usize, &Binding))| {
             let bytes = staging.get_mapped_range(..).unwrap()[..buffers[i].len()].to_vec();
             (binding.name.clone(), bytes)
         };
         staging.iter().zip(written()).map(read).collect()
+    }
+
+    fn compile(&self, spec: &Spec) -> (wgpu::ComputePipeline, Interface) {
+        let valid = spec.valid().unwrap_or_else(|e| panic!("{e}"));
+        let interface = valid.interface();
+        let code = lower(&valid, Target::SpirV, Checks::Trusted).unwrap_or_else(|e| panic!("{e}"));
+        let Code::Words(words) = code else { panic!("SPIR-V is words") };
+        (self.pipeline(&words, &interface), interface)
     }
 
     fn buffer(&self, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
@@ -161,7 +166,7 @@ impl Gpu {
         buffer
     }
 
-    fn pipeline(&self, words: &[u32], interface: &hanzo_kernel::Interface) -> wgpu::ComputePipeline {
+    fn pipeline(&self, words: &[u32], interface: &Interface) -> wgpu::ComputePipeline {
         let [x, y, z] = interface.workgroup;
         let entry = wgpu::PassthroughShaderEntryPoint { name: "main".into(), workgroup_size: (x, y, z) };
         // SAFETY: the words come from naga's writer, of a module that its validator accepted.
