@@ -17,6 +17,8 @@ mod inspect;
 mod machine;
 mod models;
 mod output;
+mod perplexity;
+mod progress;
 mod prompt;
 mod run;
 mod sampling;
@@ -71,6 +73,7 @@ fn execute(command: Command, environment: &Environment) -> Result<()> {
         Command::Rm(args) => models::remove(&args, environment),
         Command::Cp(args) => models::copy(&args, environment),
         Command::Bench(args) => bench::run(&args, environment),
+        Command::Perplexity(args) => perplexity::run(&args, environment),
         Command::Inspect(args) => inspect::run(&args, environment),
         Command::Tokenize(args) => tokenize::tokenize(&args, environment),
         Command::Detokenize(args) => tokenize::detokenize(&args, environment),

@@ -115,7 +115,7 @@ impl From<CacheType> for DType {
     }
 }
 
-fn rows(text: &str) -> std::result::Result<usize, String> {
+pub(crate) fn rows(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {
         Ok(n @ 1..=65_536) => Ok(n),
         _ => Err("not a number within 1 and 65536".to_owned()),

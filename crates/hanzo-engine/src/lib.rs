@@ -5,6 +5,7 @@
 //! * [`decoder`]: the one forward pass over a ragged batch; [`cache`]: its bookkeeping.
 //! * [`Engine`]: the thread that runs requests.
 //! * [`sample`]: how the next token is chosen.
+//! * [`score`]: how well a model predicts a text, and how two models differ.
 //! * [`text`]: tokenizer, streaming detokenizer, chat template.
 
 pub mod cache;
@@ -15,6 +16,7 @@ pub mod family;
 mod model_file;
 pub mod rope;
 pub mod sample;
+pub mod score;
 pub mod spec;
 pub mod text;
 

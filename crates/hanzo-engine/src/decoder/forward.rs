@@ -14,6 +14,7 @@ use super::{
     Decoder, DeviceRope, Output,
     batch::{Chunk, POSITION_AXES, Plan},
     load::{AttentionWeights, FfnWeights, Linear},
+    observe::{Observer, Watch},
     step::Step,
 };
 use crate::{
@@ -28,6 +29,18 @@ impl Decoder {
     /// If a chunk is malformed or the batch has more rows than reserved: nothing has changed then. If the cache is
     /// full or an operation fails: the batch's sequences may have grown without their keys, and must be ended.
     pub fn forward(&mut self, chunks: &[Chunk]) -> Result<Output> {
+        self.run(chunks, None)
+    }
+
+    /// As [`Self::forward`], with an observer of every product.
+    ///
+    /// # Errors
+    /// As [`Self::forward`], and if the observer refuses.
+    pub fn forward_observed(&mut self, chunks: &[Chunk], observer: &mut dyn Observer) -> Result<Output> {
+        self.run(chunks, Some(observer))
+    }
+
+    fn run(&mut self, chunks: &[Chunk], observer: Option<&mut dyn Observer>) -> Result<Output> {
         let (hidden, vocab) = (self.spec.hidden_size, self.spec.vocab_size);
         let n_rows: usize = chunks.iter().map(|c| c.rows(hidden)).sum();
         if n_rows > self.options.max_rows {
@@ -38,7 +51,8 @@ impl Decoder {
         if plan.n_rows == 0 {
             return Ok(Output::default());
         }
-        let mut step = Step::new(&mut *self.backend);
+        let watch = observer.map(|observer| Watch { names: &self.weights.names, observer });
+        let mut step = Step::new(&mut *self.backend, watch);
         let shared = Shared::new(&mut step, &plan, &self.spec, &self.ropes)?;
         let residual = embed(&mut step, &plan, &self.weights.embedding, &self.spec)?;
         let mut delta: Option<Rc<Buffer>> = None;
@@ -187,7 +201,7 @@ impl Shared {
 
     fn linear(&self, step: &mut Step<'_>, x: &Buffer, linear: &Linear) -> Result<Rc<Buffer>> {
         let out = step.floats(self.n_rows * linear.weight.n)?;
-        step.backend.matmul(&out, &MatMul { x, weight: &linear.weight, bias: linear.bias.as_ref() })?;
+        step.matmul(&out, &MatMul { x, weight: &linear.weight, bias: linear.bias.as_ref() })?;
         Ok(out)
     }
 
@@ -270,14 +284,14 @@ impl Shared {
         };
         let (n_rows, n_used) = (self.n_rows, *n_used);
         let logits = step.floats(n_rows * n_experts)?; // [T, E]
-        step.backend.matmul(&logits, &MatMul { x, weight: router, bias: None })?;
+        step.matmul(&logits, &MatMul { x, weight: router, bias: None })?;
         let ids = step.ints(n_rows * n_used)?; // [T, S]
         let mix = step.floats(n_rows * n_used)?; // [T, S]
         let args = Route { logits: &logits, n_experts: *n_experts, n_used, kind: *route };
         step.backend.route(&ids, &mix, &args)?;
         let product = |step: &mut Step<'_>, x: &Buffer, weight: &Weight| {
             let out = step.floats(n_rows * n_used * weight.n)?;
-            step.backend.moe_matmul(&out, &MoeMatMul { x, ids: &ids, n_used, weight })?;
+            step.moe_matmul(&out, &MoeMatMul { x, ids: &ids, n_used, weight })?;
             Ok::<_, Error>(out)
         };
         let gate = product(step, x, gate)?; // [T, S, F]
@@ -316,7 +330,7 @@ impl Head<'_> {
         if !plan.logit_rows.is_empty() {
             let hidden = self.normed_rows(step, residual, &plan.logit_rows)?;
             let logits = step.floats(plan.logit_rows.len() * spec.vocab_size)?; // [rows, V]
-            step.backend.matmul(&logits, &MatMul { x: &hidden, weight: self.output, bias: None })?;
+            step.matmul(&logits, &MatMul { x: &hidden, weight: self.output, bias: None })?;
             if let Some(cap) = spec.final_softcap {
                 step.backend.softcap(&logits, cap)?;
             }

@@ -20,6 +20,8 @@ pub(super) struct DecoderWeights {
     /// The embedding again where the file has no output matrix of its own.
     pub output: Weight,
     pub layers: Vec<LayerWeights>,
+    /// The name that a GGUF file has for each weight, whatever the file is.
+    pub names: Vec<(Weight, String)>,
 }
 
 /// The weights of a layer.
@@ -60,7 +62,7 @@ pub(super) fn load(
     spec: &DecoderSpec,
     backend: &mut dyn Backend,
 ) -> Result<DecoderWeights> {
-    let mut loader = Loader { layout: Layout::new(file, spec)?, file, backend };
+    let mut loader = Loader { layout: Layout::new(file, spec)?, file, backend, names: Vec::new() };
     let embedding = loader.matrix(Slot::TokenEmbedding, 0)?;
     let output = match loader.layout.get(Slot::Output, 0) {
         Some(_) => loader.matrix(Slot::Output, 0)?,
@@ -69,13 +71,15 @@ pub(super) fn load(
     let output_norm = loader.vector(Slot::OutputNorm, 0)?;
     let layers = spec.layers.iter().enumerate().map(|(l, layer)| loader.layer(l, &layer.ffn));
     let layers = layers.collect::<Result<_>>()?;
-    Ok(DecoderWeights { embedding, output_norm, output, layers })
+    let names = loader.names;
+    Ok(DecoderWeights { embedding, output_norm, output, layers, names })
 }
 
 struct Loader<'a> {
     layout: Layout,
     file: &'a ModelFile,
     backend: &'a mut dyn Backend,
+    names: Vec<(Weight, String)>,
 }
 
 impl Loader<'_> {
@@ -119,7 +123,19 @@ impl Loader<'_> {
 
     fn matrix(&mut self, slot: Slot, l: usize) -> Result<Weight> {
         let tensor = self.tensor(slot, l)?.ok_or_else(|| absent(slot, l))?;
-        Ok(self.backend.load(&tensor)?)
+        let weight = self.backend.load(&tensor)?;
+        self.names.push((weight.clone(), self.gguf_name(slot, l)?));
+        Ok(weight)
+    }
+
+    /// What a GGUF file of today calls a slot's tensor.
+    fn gguf_name(&self, slot: Slot, l: usize) -> Result<String> {
+        let found = self.layout.get(slot, l).map(|found| found.names.as_slice());
+        if let (Flavour::Gguf, Some([name])) = (self.file.flavour(), found) {
+            return Ok(name.clone());
+        }
+        let pattern = self.file.family()?.names(Flavour::Gguf, slot).next().unwrap_or_default();
+        Ok(pattern.replace("{l}", &l.to_string()))
     }
 
     fn vector(&mut self, slot: Slot, l: usize) -> Result<Buffer> {

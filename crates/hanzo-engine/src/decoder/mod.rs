@@ -4,9 +4,11 @@ mod batch;
 mod forward;
 mod layout;
 mod load;
+mod observe;
 mod step;
 
 pub use batch::{Chunk, Input, POSITION_AXES, Rows};
+pub use observe::{Observer, Product, Routing};
 
 use hanzo_ml::{
     DType,

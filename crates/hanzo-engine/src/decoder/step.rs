@@ -4,20 +4,39 @@ use std::rc::Rc;
 
 use hanzo_ml::{
     DType,
-    backend::{Backend, Buffer},
+    backend::{Backend, Buffer, MatMul, MoeMatMul},
 };
 
+use super::observe::Watch;
 use crate::Result;
 
 /// One step on a backend. Buffers that nobody else holds any more serve again.
 pub(super) struct Step<'a> {
     pub backend: &'a mut dyn Backend,
     live: Vec<Rc<Buffer>>,
+    watch: Option<Watch<'a>>,
 }
 
 impl<'a> Step<'a> {
-    pub fn new(backend: &'a mut dyn Backend) -> Self {
-        Self { backend, live: Vec::new() }
+    pub fn new(backend: &'a mut dyn Backend, watch: Option<Watch<'a>>) -> Self {
+        Self { backend, live: Vec::new(), watch }
+    }
+
+    /// A product with a weight. Every product of the decoder is made here or in [`Self::moe_matmul`], where an
+    /// observer sees it.
+    pub fn matmul(&mut self, out: &Buffer, args: &MatMul<'_>) -> Result<()> {
+        if let Some(watch) = &mut self.watch {
+            watch.dense(self.backend, args)?;
+        }
+        Ok(self.backend.matmul(out, args)?)
+    }
+
+    /// A product with the weights of chosen experts.
+    pub fn moe_matmul(&mut self, out: &Buffer, args: &MoeMatMul<'_>) -> Result<()> {
+        if let Some(watch) = &mut self.watch {
+            watch.experts(self.backend, args)?;
+        }
+        Ok(self.backend.moe_matmul(out, args)?)
     }
 
     /// A float buffer with unspecified contents.

@@ -151,6 +151,16 @@ impl Tokenizer {
         self.0.vocab.len()
     }
 
+    /// What stands in front of a sequence, where asked for.
+    pub fn prefix(&self) -> &[u32] {
+        &self.0.prefix
+    }
+
+    /// What stands behind a sequence, where asked for.
+    pub fn suffix(&self) -> &[u32] {
+        &self.0.suffix
+    }
+
     /// The beginning-of-sequence token.
     pub fn bos(&self) -> Option<u32> {
         self.0.vocab.specials.bos

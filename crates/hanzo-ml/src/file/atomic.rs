@@ -10,7 +10,7 @@ use std::{
 use crate::{Error, Result};
 
 /// A file under a temporary name, removed again unless [`Self::commit`] is reached.
-pub(super) struct AtomicFile {
+pub struct AtomicFile {
     target: PathBuf,
     temp: PathBuf,
     file: Option<BufWriter<File>>,
@@ -18,7 +18,10 @@ pub(super) struct AtomicFile {
 
 impl AtomicFile {
     /// Creates the temporary file in the target's folder.
-    pub(super) fn create(target: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// If it cannot be created there.
+    pub fn create(target: &Path) -> Result<Self> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let name = target.file_name().ok_or_else(|| Error::file(target, "not a file name"))?;
         let n = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -32,14 +35,20 @@ impl AtomicFile {
     }
 
     /// Appends bytes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let file =
             self.file.as_mut().ok_or_else(|| Error::file(&self.temp, "written after it was closed"))?;
         file.write_all(bytes).map_err(|e| Error::io(&self.temp, e))
     }
 
     /// Puts the file in the target's place, after its bytes have reached the disk.
-    pub(super) fn commit(mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// If they do not reach it, or the target cannot be replaced.
+    pub fn commit(mut self) -> Result<()> {
         let fail = |e| Error::io(&self.temp, e);
         if let Some(file) = self.file.take() {
             let file = file.into_inner().map_err(|e| fail(e.into_error()))?;
