@@ -9,6 +9,7 @@ use crate::{
     completions::CompletionsArgs,
     devices::DevicesArgs,
     doctor::DoctorArgs,
+    imatrix::ImatrixArgs,
     inspect::InspectArgs,
     models::{CopyArgs, ListArgs, PullArgs, RemoveArgs, ShowArgs},
     perplexity::PerplexityArgs,
@@ -46,6 +47,7 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     Bench(BenchArgs),
     Perplexity(PerplexityArgs),
+    Imatrix(ImatrixArgs),
     Tokenize(TokenizeArgs),
     Detokenize(DetokenizeArgs),
     Template(TemplateArgs),
@@ -88,7 +90,9 @@ mod tests {
     fn every_call_in_the_documents_is_a_call() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
         let mut n_calls = 0;
-        for document in ["README.md", "docs/running.md", "docs/models.md"] {
+        for document in
+            ["README.md", "docs/running.md", "docs/models.md", "docs/templates.md", "docs/measuring.md"]
+        {
             let text = std::fs::read_to_string(format!("{root}{document}")).unwrap();
             for line in text.lines().filter(|line| line.starts_with("    ")) {
                 for call in calls(line) {

@@ -2,7 +2,12 @@
 //!
 //! Nothing here chooses how a result is computed; it chooses places and looks.
 
-use std::io::{self, IsTerminal};
+use std::{
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+};
+
+use hanzo_hub::Os;
 
 /// What the program knows of its surroundings, read once.
 pub(crate) struct Environment {
@@ -14,6 +19,8 @@ pub(crate) struct Environment {
     pub(crate) shown_output: bool,
     /// Whether standard error is a terminal, where bars can move.
     pub(crate) bars: bool,
+    /// Where the lines that were typed in conversations are kept; `None` where there is no place for them.
+    pub(crate) history: Option<PathBuf>,
     /// Where models are kept and fetched from.
     pub(crate) hub: hanzo_hub::Environment,
 }
@@ -26,7 +33,8 @@ impl Environment {
             typed_input: io::stdin().is_terminal(),
             shown_output: io::stdout().is_terminal(),
             bars: io::stderr().is_terminal(),
-            hub: hanzo_hub::Environment::read(hanzo_hub::Os::current(), variable),
+            history: state_dir(Os::current(), variable).map(|dir| dir.join("history")),
+            hub: hanzo_hub::Environment::read(Os::current(), variable),
         }
     }
 }
@@ -34,6 +42,19 @@ impl Environment {
 /// A variable's value; one that is not Unicode counts as unset.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// The platform's folder for what a program remembers, with `hanzo` below it: the XDG base directory specification on
+/// Unix, `~/Library/Application Support` on macOS, `%LOCALAPPDATA%` on Windows.
+fn state_dir(os: Os, get: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let absolute = |name: &str| get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = |below: &str| absolute("HOME").map(|home| home.join(Path::new(below)));
+    let root = match os {
+        Os::Unix => absolute("XDG_STATE_HOME").or_else(|| home(".local/state")),
+        Os::Mac => home("Library/Application Support"),
+        Os::Windows => absolute("LOCALAPPDATA"),
+    };
+    root.map(|root| root.join("hanzo"))
 }
 
 fn colours(terminal: bool, no_color: Option<String>, term: Option<String>) -> bool {
@@ -44,6 +65,23 @@ fn colours(terminal: bool, no_color: Option<String>, term: Option<String>) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_remembered_has_its_place() {
+        let dir = |os, variables: &[(&str, &str)]| {
+            let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+            state_dir(os, get).map(|path| path.display().to_string())
+        };
+        let home = ("HOME", "/home/a");
+        assert_eq!(dir(Os::Unix, &[home]).unwrap(), "/home/a/.local/state/hanzo");
+        assert_eq!(dir(Os::Unix, &[home, ("XDG_STATE_HOME", "/s")]).unwrap(), "/s/hanzo");
+        // A relative one is ignored, as the specification says.
+        assert_eq!(dir(Os::Unix, &[home, ("XDG_STATE_HOME", "s")]).unwrap(), "/home/a/.local/state/hanzo");
+        assert_eq!(dir(Os::Mac, &[home]).unwrap(), "/home/a/Library/Application Support/hanzo");
+        assert_eq!(dir(Os::Windows, &[("LOCALAPPDATA", "/l")]).unwrap(), "/l/hanzo");
+        assert_eq!(dir(Os::Unix, &[("HOME", "")]), None);
+    }
 
     #[test]
     fn colours_need_a_terminal_that_wants_them() {

@@ -12,6 +12,7 @@ mod doctor;
 mod environment;
 mod error;
 mod fetch;
+mod imatrix;
 mod input;
 mod inspect;
 mod machine;
@@ -74,6 +75,7 @@ fn execute(command: Command, environment: &Environment) -> Result<()> {
         Command::Cp(args) => models::copy(&args, environment),
         Command::Bench(args) => bench::run(&args, environment),
         Command::Perplexity(args) => perplexity::run(&args, environment),
+        Command::Imatrix(args) => imatrix::run(&args, environment),
         Command::Inspect(args) => inspect::run(&args, environment),
         Command::Tokenize(args) => tokenize::tokenize(&args, environment),
         Command::Detokenize(args) => tokenize::detokenize(&args, environment),

@@ -172,7 +172,8 @@ impl Reading<'_> {
     /// Perplexity alone; the logits are saved where a file is named.
     fn measure(&mut self, args: &PerplexityArgs, vocab: usize) -> Result<()> {
         let Self { scorer, windows, progress, cancel, .. } = self;
-        let mut saved = args.base.as_ref().map(|path| BaseWriter::create(path, windows, vocab)).transpose()?;
+        let mut saved =
+            args.base.as_ref().map(|path| BaseWriter::create(path, windows, vocab)).transpose()?;
         let mut mean = Mean::default();
         let mut running = Vec::new();
         scorer.score::<Error>(windows, |parallel, scored| {

@@ -40,7 +40,9 @@ impl Progress {
                 bar.set_message(value.to_owned());
                 bar.inc(1);
             }
-            None if self.n_done.is_multiple_of(self.n_steps.div_ceil(N_LINES)) || self.n_done == self.n_steps => {
+            None if self.n_done.is_multiple_of(self.n_steps.div_ceil(N_LINES))
+                || self.n_done == self.n_steps =>
+            {
                 note(&format!("{} of {} {}: {value}", self.n_done, self.n_steps, self.unit));
             }
             None => {}

@@ -88,6 +88,9 @@ pub(crate) struct RunArgs {
     /// Print one JSON object at the end instead of streaming text
     #[arg(long)]
     json: bool,
+    /// Do not keep what is typed in a conversation for the next one
+    #[arg(long)]
+    no_history: bool,
     /// Show the memory plan, and the speed at the end
     #[arg(short, long)]
     verbose: bool,
@@ -157,7 +160,9 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
     };
     if let Some(template) = template {
         let system = args.system.clone();
-        let setup = chat::Setup { engine, template, backend, request, system, verbose: args.verbose };
+        let keeps_history = !args.no_history;
+        let setup =
+            chat::Setup { engine, template, backend, request, system, verbose: args.verbose, keeps_history };
         return chat::run(setup, Some(prompt.as_str()).filter(|text| !text.is_empty()), environment);
     }
     let generation = engine.generate(request)?;

@@ -5,6 +5,7 @@
 //! * [`decoder`]: the one forward pass over a ragged batch; [`cache`]: its bookkeeping.
 //! * [`Engine`]: the thread that runs requests.
 //! * [`sample`]: how the next token is chosen.
+//! * [`Importance`]: which columns of the weights matter for a text.
 //! * [`score`]: how well a model predicts a text, and how two models differ.
 //! * [`text`]: tokenizer, streaming detokenizer, chat template.
 
@@ -13,6 +14,7 @@ pub mod decoder;
 mod engine;
 mod error;
 pub mod family;
+mod importance;
 mod model_file;
 pub mod rope;
 pub mod sample;
@@ -28,4 +30,5 @@ pub use engine::{
     PromptStats, Request, Summary, check, load_template, load_tokenizer,
 };
 pub use error::{Error, Result};
+pub use importance::Importance;
 pub use model_file::ModelFile;

@@ -5,6 +5,7 @@
 //! cannot be read or written end it.
 
 mod commands;
+mod history;
 mod message;
 mod screen;
 #[cfg(test)]
@@ -44,6 +45,8 @@ pub(crate) struct Setup {
     pub(crate) system: Option<String>,
     /// Whether speeds are told after each answer.
     pub(crate) verbose: bool,
+    /// Whether what is typed on a terminal is kept for the next conversation.
+    pub(crate) keeps_history: bool,
 }
 
 /// Talks until the person leaves; `first` is asked before anything is typed.
@@ -51,9 +54,11 @@ pub(crate) struct Setup {
 /// # Errors
 /// If a standard stream cannot be read or written.
 pub(crate) fn run(setup: Setup, first: Option<&str>, environment: &Environment) -> Result<()> {
+    let keeps_history = setup.keeps_history;
     let mut chat = Chat::new(setup, environment.colours);
     if environment.typed_input && environment.shown_output {
-        let mut terminal = Terminal::new()?;
+        let history = environment.history.clone().filter(|_| keeps_history);
+        let mut terminal = Terminal::new(history)?;
         terminal.note("/help lists commands, Ctrl-D leaves");
         return chat.talk(&mut terminal, first);
     }

@@ -1,6 +1,9 @@
 //! Where a conversation is typed and shown: a line editor on a terminal, else lines of standard input.
 
-use std::io::{self, BufRead, Read, Write};
+use std::{
+    io::{self, BufRead, Read, Write},
+    path::PathBuf,
+};
 
 use rustyline::{
     Config, Context, Editor, Helper,
@@ -12,14 +15,15 @@ use rustyline::{
     validate::Validator,
 };
 
-use super::{commands, message};
+use super::{
+    commands,
+    history::{self, History},
+    message,
+};
 use crate::{
     error::{Error, Result},
     output,
 };
-
-/// Lines that the editor remembers.
-const N_LINES_REMEMBERED: usize = 1000;
 
 /// What a person did at the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,30 +55,62 @@ pub(super) trait Screen {
 }
 
 /// A terminal.
-pub(super) struct Terminal(Editor<Completion, MemHistory>);
+pub(super) struct Terminal {
+    editor: Editor<Completion, MemHistory>,
+    /// Where lines are kept, if they are.
+    history: Option<History>,
+}
 
 impl Terminal {
-    /// Looks at the terminal.
+    /// Looks at the terminal; lines are kept in `history`, if it is given.
     ///
     /// # Errors
     /// If it cannot be used.
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(history: Option<PathBuf>) -> Result<Self> {
         let setup = || {
-            let config =
-                Config::builder().auto_add_history(true).max_history_size(N_LINES_REMEMBERED)?.build();
+            let config = Config::builder().max_history_size(history::N_LINES_MAX)?.build();
             let history = MemHistory::with_config(&config);
             let mut editor = Editor::with_history(config, history)?;
             editor.set_helper(Some(Completion(FilenameCompleter::new())));
-            Ok(Self(editor))
+            Ok(editor)
         };
-        setup().map_err(|e: ReadlineError| Error::failed(format!("terminal: {e}")))
+        let editor = setup().map_err(|e: ReadlineError| Error::failed(format!("terminal: {e}")))?;
+        let mut terminal = Self { editor, history: history.map(History::new) };
+        let lines = terminal.history.as_ref().map_or(Ok(Vec::new()), History::lines);
+        for line in terminal.or_forget(lines).unwrap_or_default() {
+            // A line that the editor does not want is not remembered.
+            drop(terminal.editor.add_history_entry(line));
+        }
+        Ok(terminal)
+    }
+
+    fn remember(&mut self, line: &str) {
+        // As above.
+        drop(self.editor.add_history_entry(line));
+        let added = self.history.as_ref().map_or(Ok(()), |history| history.add(line));
+        self.or_forget(added);
+    }
+
+    /// Tells what went wrong with the file, once, and goes on without it.
+    fn or_forget<T>(&mut self, result: io::Result<T>) -> Option<T> {
+        let error = match result {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        if let Some(history) = self.history.take() {
+            output::note(&format!("{}: {error}; lines are not kept", history.path().display()));
+        }
+        None
     }
 }
 
 impl Screen for Terminal {
     fn line(&mut self, prompt: &str) -> Result<Typed> {
-        match self.0.readline(prompt) {
-            Ok(line) => Ok(Typed::Line(line)),
+        match self.editor.readline(prompt) {
+            Ok(line) => {
+                self.remember(&line);
+                Ok(Typed::Line(line))
+            }
             Err(ReadlineError::Interrupted) => Ok(Typed::Cleared),
             Err(ReadlineError::Eof) => Ok(Typed::End),
             Err(e) => Err(Error::failed(format!("terminal: {e}"))),

@@ -58,6 +58,7 @@ fn chat(context: usize) -> Chat {
         request,
         system: None,
         verbose: false,
+        keeps_history: false,
     };
     Chat::new(setup, false)
 }

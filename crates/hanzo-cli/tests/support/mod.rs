@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::{
+    borrow::BorrowMut,
     fs::{self, File},
     io::Write,
     path::{Path, PathBuf},
@@ -89,9 +90,27 @@ impl Home {
 
     /// Runs the program with these arguments, this input and these variables.
     pub fn run_with(&self, args: &[&str], input: impl AsRef<[u8]>, variables: &[(&str, &str)]) -> Done {
-        let cut = tempfile::tempdir().unwrap();
-        let (out, err) = (cut.path().join("out"), cut.path().join("err"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hanzo"));
+        let mut command = self.command(env!("CARGO_BIN_EXE_hanzo"));
+        command.envs(variables.iter().copied()).args(args);
+        finish(command, input)
+    }
+
+    /// Runs a line of shell in this home, where `hanzo` is on the path and there is no network.
+    pub fn shell(&self, line: &str) -> Done {
+        let mut command = self.command("sh");
+        finish(command.args(["-c", &with_path(line)]), "")
+    }
+
+    /// Runs a line of shell on a terminal; each of `typed` is typed, with a line break, when the program prompts for a
+    /// message. What the terminal shows is in `out`.
+    pub fn terminal(&self, line: &str, typed: &[&str]) -> Done {
+        let mut command = self.command("python3");
+        finish(command.args(["-c", TERMINAL, &with_path(line)]).args(typed), "")
+    }
+
+    /// A program in this home, with nothing of the surroundings.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         for name in ["HF_HOME", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "HTTPS_PROXY", "https_proxy"] {
             command.env_remove(name);
         }
@@ -101,25 +120,65 @@ impl Home {
         }
         command
             .env("XDG_CACHE_HOME", home.join("cache"))
+            .env("XDG_STATE_HOME", home.join("state"))
             .env("HF_HUB_CACHE", home.join("hf"))
             .env("COLUMNS", "500");
-        command.envs(variables.iter().copied()).args(args).stdin(Stdio::piped());
-        let mut child =
-            command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap()).spawn().unwrap();
-        // A program that fails early leaves its input unread.
-        drop(child.stdin.take().unwrap().write_all(input.as_ref()));
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            if begun.elapsed() > PATIENCE {
-                child.kill().unwrap();
-                panic!("{args:?} hangs");
-            }
-            thread::sleep(Duration::from_millis(2));
-        };
-        let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
-        Done { code: status.code(), out: read(out), err: read(err) }
+        if program != env!("CARGO_BIN_EXE_hanzo") {
+            command.env("HF_HUB_OFFLINE", "1").env("TERM", "xterm").current_dir(home);
+        }
+        command
     }
+}
+
+/// A line of shell that finds the program under its name.
+fn with_path(line: &str) -> String {
+    let folder = Path::new(env!("CARGO_BIN_EXE_hanzo")).parent().unwrap();
+    format!("PATH='{}':$PATH\n{line}", folder.display())
+}
+
+/// Runs its first argument on a terminal of its own and types the others, one at each prompt.
+const TERMINAL: &str = r#"
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execvp("sh", ["sh", "-c", sys.argv[1]])
+typed, shown, seen = sys.argv[2:], b"", 0
+while True:
+    try:
+        part = os.read(fd, 4096)
+    except OSError:
+        break
+    if not part:
+        break
+    shown += part
+    at = max(shown.rfind(b">>> "), shown.rfind(b"... "))
+    if typed and at >= seen:
+        os.write(fd, (typed.pop(0) + "\r").encode())
+        seen = len(shown)
+os.write(1, shown)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+/// Gives a program its input and waits for its end.
+pub fn finish(mut command: impl BorrowMut<Command>, input: impl AsRef<[u8]>) -> Done {
+    let command = command.borrow_mut();
+    let cut = tempfile::tempdir().unwrap();
+    let (out, err) = (cut.path().join("out"), cut.path().join("err"));
+    command.stdin(Stdio::piped()).stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+    let mut child = command.spawn().unwrap();
+    // A program that fails early leaves its input unread.
+    drop(child.stdin.take().unwrap().write_all(input.as_ref()));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{command:?} hangs");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+    Done { code: status.code(), out: read(out), err: read(err) }
 }

@@ -51,7 +51,8 @@ impl BaseWriter {
         let mut file = AtomicFile::create(path)?;
         file.write(MAGIC)?;
         for n in [windows.size(), vocab_size, windows.len()] {
-            let n = i32::try_from(n).map_err(|_| Error::request(format!("{n} is too large for saved logits")))?;
+            let n =
+                i32::try_from(n).map_err(|_| Error::request(format!("{n} is too large for saved logits")))?;
             file.write(&n.to_le_bytes())?;
         }
         let tokens: Vec<u8> = windows.tokens().iter().flat_map(|id| id.to_le_bytes()).collect();
@@ -67,11 +68,16 @@ impl BaseWriter {
         let len = row_len(self.vocab_size);
         let mut rows = vec![0u16; scored.next.len() * len];
         let grid = Grid { rows: scored.next.len(), cols: len, tile_rows: 1, tile_cols: len };
-        parallel.for_each_tile(&mut rows, grid, || (), |mut tile, ()| {
-            for i in tile.rows() {
-                encode(&scored.logits[i * self.vocab_size..(i + 1) * self.vocab_size], tile.row(i));
-            }
-        });
+        parallel.for_each_tile(
+            &mut rows,
+            grid,
+            || (),
+            |mut tile, ()| {
+                for i in tile.rows() {
+                    encode(&scored.logits[i * self.vocab_size..(i + 1) * self.vocab_size], tile.row(i));
+                }
+            },
+        );
         if rows.chunks_exact(len).any(|row| row[..2] == NOT_FINITE) {
             return Err(super::not_finite(scored.window));
         }

@@ -194,7 +194,7 @@ impl Divergence {
 }
 
 /// Percentiles, between two values in proportion.
-fn percentiles(values: &[f32], percents: &[f64]) -> Vec<Percentile> {
+pub(super) fn percentiles(values: &[f32], percents: &[f64]) -> Vec<Percentile> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f32::total_cmp);
     let value = |percent: f64| {

@@ -44,7 +44,12 @@ impl Windows {
     ///
     /// # Errors
     /// If a window has fewer than 4 tokens, or there are not 2 windows: one half is context alone.
-    pub fn side_by_side(tokens: Vec<u32>, size: usize, n_max: Option<usize>, bos: Option<u32>) -> Result<Self> {
+    pub fn side_by_side(
+        tokens: Vec<u32>,
+        size: usize,
+        n_max: Option<usize>,
+        bos: Option<u32>,
+    ) -> Result<Self> {
         let n_tokens = tokens.len();
         if size < 4 {
             return Err(Error::request(format!("a window of {size} tokens is too short; 4 are needed")));
@@ -137,7 +142,9 @@ impl Windows {
 /// If the vocabulary cannot express the text, or puts a token behind each text: then the windows of a text are no texts.
 pub fn tokenize(tokenizer: &Tokenizer, text: &str) -> Result<(Vec<u32>, Option<u32>)> {
     if !tokenizer.suffix().is_empty() {
-        return Err(Error::request("the vocabulary ends every text with a token: windows of a text have no end"));
+        return Err(Error::request(
+            "the vocabulary ends every text with a token: windows of a text have no end",
+        ));
     }
     let tokens = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: false })?;
     Ok((tokens, tokenizer.prefix().first().copied()))
@@ -287,12 +294,17 @@ fn per_row<T: Send + Default + Clone>(
     let vocab = scored.logits.len() / scored.next.len().max(1);
     let mut results: Vec<Option<T>> = vec![None; scored.next.len()];
     let grid = Grid::line(scored.next.len(), 1);
-    parallel.for_each_tile(&mut results, grid, || (), |mut tile, ()| {
-        let first = tile.cols().start;
-        for (i, result) in (first..).zip(tile.row(0)) {
-            *result = compute(i, &scored.logits[i * vocab..(i + 1) * vocab], scored.next[i]);
-        }
-    });
+    parallel.for_each_tile(
+        &mut results,
+        grid,
+        || (),
+        |mut tile, ()| {
+            let first = tile.cols().start;
+            for (i, result) in (first..).zip(tile.row(0)) {
+                *result = compute(i, &scored.logits[i * vocab..(i + 1) * vocab], scored.next[i]);
+            }
+        },
+    );
     results.into_iter().collect::<Option<Vec<T>>>().ok_or_else(|| not_finite(scored.window))
 }
 
