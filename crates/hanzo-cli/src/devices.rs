@@ -18,8 +18,14 @@ use crate::{
 /// Why there are no others.
 const NOT_YET: &str = "not available in this version: not built yet";
 
+const EXAMPLES: &str = "\
+Examples:
+  hanzo devices
+  hanzo devices --measure --json";
+
 /// Show what models can be run on here
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct DevicesArgs {
     /// Print JSON
     #[arg(long)]

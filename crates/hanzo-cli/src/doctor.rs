@@ -24,6 +24,10 @@ const MEMORY_FAIL_BYTES: u64 = 256 << 20;
 const MEMORY_WARN_BYTES: u64 = 2 << 30;
 
 const EXAMPLES: &str = "\
+Examples:
+  hanzo doctor
+  hanzo doctor --verify --json
+
 Each line is ok, warn or fail, with what to do next. The exit code is 1 if one
 of them is fail. Nothing is fetched and nothing but a probe file is written.";
 

@@ -28,6 +28,26 @@ Examples:
 A download that was cut goes on where it stopped. A file is used only after its
 length was checked, and its sha256 wherever one is stated.";
 
+const LIST_EXAMPLES: &str = "\
+Examples:
+  hanzo list                           what is here
+  hanzo list --catalog                 what has a short name
+  hanzo list --json";
+
+const REMOVE_EXAMPLES: &str = "\
+Examples:
+  hanzo rm smollm2:135m
+  hanzo rm mine org/repo:Q4_K_M
+
+Files go with the last name that needs them.";
+
+const COPY_EXAMPLES: &str = "\
+Examples:
+  hanzo cp smollm2:135m mine
+  hanzo cp org/repo:Q4_K_M coder:small
+
+The files are shared: a second name takes no space.";
+
 /// Fetch a model into the cache and print where it lies
 #[derive(Debug, Args)]
 #[command(after_help = PULL_EXAMPLES)]
@@ -40,6 +60,7 @@ pub(crate) struct PullArgs {
 
 /// List the models of the cache or the catalog
 #[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLES)]
 pub(crate) struct ListArgs {
     /// List the catalog: models that have a short name
     #[arg(long)]
@@ -53,6 +74,7 @@ pub(crate) struct ListArgs {
 
 /// Remove models from the cache
 #[derive(Debug, Args)]
+#[command(after_help = REMOVE_EXAMPLES)]
 pub(crate) struct RemoveArgs {
     /// Names as hanzo list shows them
     #[arg(required = true, value_name = "MODEL")]
@@ -62,10 +84,8 @@ pub(crate) struct RemoveArgs {
 }
 
 /// Give a model of the cache a second name
-///
-/// The files are shared: the second name takes no space.
 #[derive(Debug, Args)]
-#[command(long_about = None, after_help = "The files are shared: a second name takes no space.")]
+#[command(after_help = COPY_EXAMPLES)]
 pub(crate) struct CopyArgs {
     /// A model of the cache
     from: String,

@@ -20,8 +20,7 @@ fn no_line_of_help_is_wider_than_80_columns() {
     let home = Home::new();
     let help = home.run(&["--help"]).good();
     let commands = commands(&help);
-    let wanted =
-        "run pull list show rm cp inspect tokenize detokenize template devices doctor completions help";
+    let wanted = "run pull list show rm cp inspect bench perplexity imatrix tokenize detokenize template devices doctor completions help";
     for command in wanted.split(' ') {
         assert!(commands.iter().any(|c| c == command), "{command} is missing from {help}");
     }
@@ -61,11 +60,39 @@ fn every_command_says_what_it_does_in_one_line() {
 }
 
 #[test]
-fn the_commands_that_people_begin_with_show_examples() {
+fn every_command_ends_with_examples_of_itself() {
     let home = Home::new();
-    for command in ["run", "pull", "inspect", "tokenize", "template"] {
+    for command in commands(&home.run(&["--help"]).good()).iter().filter(|command| *command != "help") {
         let text = home.run(&[command, "--help"]).good();
-        let examples = text.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{command}: {text}")).1;
-        assert!(examples.contains(&format!("hanzo {command} ")), "{command}: {examples}");
+        let (before, examples) =
+            text.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{command}: {text}"));
+        assert!(examples.contains(&format!("hanzo {command}")), "{command}: {examples}");
+        assert!(!examples.contains("\nOptions:\n") && before.contains("\nOptions:\n"), "{command}: {text}");
     }
+}
+
+#[test]
+fn every_option_says_what_it_sets() {
+    let home = Home::new();
+    let mut n_options = 0;
+    for command in commands(&home.run(&["--help"]).good()).iter().filter(|command| *command != "help") {
+        let text = home.run(&[command, "--help"]).good();
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            let option = line.trim_start();
+            if !(line.starts_with("  -") || line.starts_with("      --")) {
+                continue;
+            }
+            n_options += 1;
+            // What it sets stands two spaces behind the option, or in the next line.
+            let beside = option.split_once("  ").map(|(_, rest)| rest.trim());
+            let said = beside.or_else(|| lines.peek().map(|next| next.trim())).unwrap_or_default();
+            assert!(
+                said.split_whitespace().count() > 1 || said == "Threads",
+                "{command}: {line:?}: {said:?}"
+            );
+            assert!(said.starts_with(char::is_uppercase), "{command}: {line:?}: {said:?}");
+        }
+    }
+    assert!(n_options > 100, "{n_options}");
 }

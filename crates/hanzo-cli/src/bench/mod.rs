@@ -30,10 +30,16 @@ use crate::{
 use plan::{Format, Setting, Test};
 use table::{Row, Subject};
 
-/// Measure the speed of a model.
-///
-/// Each option that takes a list is tried with each of its values.
+const EXAMPLES: &str = "\
+Examples:
+  hanzo bench -m smollm2:135m
+  hanzo bench -m model.gguf -p 512,2048 -n 64 -d 0,4096 -t 4,8 -o csv
+
+Each option that takes a list is tried with each of its values.";
+
+/// Measure the speed of a model
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
     /// Model: a file or folder, a name of the catalog, or a hub id org/repo[:quant]
     #[arg(short, long, value_name = "MODEL", default_value = crate::run::DEFAULT_MODEL)]

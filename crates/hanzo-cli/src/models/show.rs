@@ -17,8 +17,14 @@ use crate::{
 
 const VALUE_CHARS_MAX: usize = 200;
 
+const EXAMPLES: &str = "\
+Examples:
+  hanzo show smollm2:135m
+  hanzo show org/repo:Q4_K_M --json";
+
 /// Show what is known of a model
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
     /// A model of the cache or the catalog, or a hub id
     model: String,

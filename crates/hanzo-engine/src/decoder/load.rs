@@ -134,8 +134,7 @@ impl Loader<'_> {
         if let (Flavour::Gguf, Some([name])) = (self.file.flavour(), found) {
             return Ok(name.clone());
         }
-        let pattern = self.file.family()?.names(Flavour::Gguf, slot).next().unwrap_or_default();
-        Ok(pattern.replace("{l}", &l.to_string()))
+        Ok(self.file.family()?.gguf_name(slot).replace("{l}", &l.to_string()))
     }
 
     fn vector(&mut self, slot: Slot, l: usize) -> Result<Buffer> {

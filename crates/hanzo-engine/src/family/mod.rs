@@ -79,6 +79,12 @@ impl Family {
         }
     }
 
+    /// What a converter of today calls a slot's tensor, also of a family that converters give another name.
+    pub(crate) fn gguf_name(&self, slot: Slot) -> &'static str {
+        let names = self.names.iter().chain(names::BASE).filter(|n| n.slot == slot);
+        names.map(|n| n.gguf).find(|name| !name.is_empty()).unwrap_or_default()
+    }
+
     /// The names of a slot's tensor, to be tried in order.
     pub(crate) fn names(&self, flavour: Flavour, slot: Slot) -> impl Iterator<Item = &'static str> {
         let own = self.names.iter().filter(move |n| n.slot == slot);
