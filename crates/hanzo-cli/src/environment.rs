@@ -73,12 +73,12 @@ mod tests {
             let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
             state_dir(os, get).map(|path| path.display().to_string())
         };
-        let home = ("HOME", "/home/a");
-        assert_eq!(dir(Os::Unix, &[home]).unwrap(), "/home/a/.local/state/hanzo");
+        let home = ("HOME", "/people/a");
+        assert_eq!(dir(Os::Unix, &[home]).unwrap(), "/people/a/.local/state/hanzo");
         assert_eq!(dir(Os::Unix, &[home, ("XDG_STATE_HOME", "/s")]).unwrap(), "/s/hanzo");
         // A relative one is ignored, as the specification says.
-        assert_eq!(dir(Os::Unix, &[home, ("XDG_STATE_HOME", "s")]).unwrap(), "/home/a/.local/state/hanzo");
-        assert_eq!(dir(Os::Mac, &[home]).unwrap(), "/home/a/Library/Application Support/hanzo");
+        assert_eq!(dir(Os::Unix, &[home, ("XDG_STATE_HOME", "s")]).unwrap(), "/people/a/.local/state/hanzo");
+        assert_eq!(dir(Os::Mac, &[home]).unwrap(), "/people/a/Library/Application Support/hanzo");
         assert_eq!(dir(Os::Windows, &[("LOCALAPPDATA", "/l")]).unwrap(), "/l/hanzo");
         assert_eq!(dir(Os::Unix, &[("HOME", "")]), None);
     }

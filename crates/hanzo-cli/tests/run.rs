@@ -56,6 +56,11 @@ fn a_full_context_is_told() {
     assert!(done.err.contains("context of 64") && done.err.contains("finish_reason: length"), "{}", done.err);
     let text = done.good();
     assert!(text.starts_with(&answer()) && text.len() > 2 * answer().len(), "{text}");
+    let json = run(&["--ignore-eos", "-c", "64", "--json", "Hello?"], "").json();
+    assert_eq!(json["finish_reason"], "length");
+    // The last token was chosen and never read: it needs no place.
+    let n_tokens = |name: &str| json[name].as_u64().unwrap();
+    assert_eq!(n_tokens("prompt_tokens") + n_tokens("completion_tokens"), 65, "{json}");
 }
 
 #[test]

@@ -12,9 +12,12 @@ use hanzo_engine::{
     decoder::{Chunk, Decoder, Observer, Product, Rows},
 };
 
-/// Names of products with the shape of their inputs, and their rows by expert.
+/// Experts, width of the inputs, and rows by expert.
+type Shape = (usize, usize, Vec<usize>);
+
+/// The products of each weight.
 #[derive(Default)]
-struct Seen(BTreeMap<String, Vec<(usize, usize, Vec<usize>)>>);
+struct Seen(BTreeMap<String, Vec<Shape>>);
 
 impl Observer for Seen {
     fn wants(&self, _: &str) -> bool {
@@ -79,7 +82,7 @@ fn every_matrix_is_seen_once_under_its_gguf_name() {
             let mut seen = Seen::default();
             let chunk = chunk(&mut decoder, tokens);
             decoder.forward_observed(&[chunk], &mut seen).unwrap();
-            let shapes = |(name, list): (&String, &Vec<(usize, usize, Vec<usize>)>)| {
+            let shapes = |(name, list): (&String, &Vec<Shape>)| {
                 assert_eq!(list.len(), 1, "{name}");
                 (name.clone(), (list[0].0, list[0].1))
             };

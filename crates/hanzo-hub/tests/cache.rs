@@ -5,7 +5,7 @@
 mod support;
 
 use std::{
-    io::{Read, Write},
+    io::Write,
     path::Path,
     process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},

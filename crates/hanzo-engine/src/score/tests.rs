@@ -1,3 +1,5 @@
+//! Windows, means, likelihoods and percentiles.
+
 use super::{divergence::percentiles, *};
 
 fn scored(windows: &Windows, window: usize) -> Vec<u32> {
