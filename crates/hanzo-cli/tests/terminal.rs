@@ -1,7 +1,11 @@
 //! `hanzo run` with a person: a terminal, typed lines that are kept, and Ctrl-C.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test panics where it fails and says what it skips"
+)]
 
 mod support;
 
