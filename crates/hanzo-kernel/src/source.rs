@@ -76,3 +76,30 @@ pub static SOURCES: &[Source] = sources![
 pub(crate) fn find(name: &str) -> Option<&'static Source> {
     SOURCES.iter().find(|source| source.name == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn walk(folder: &Path, names: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, names);
+            } else {
+                let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("wgsl");
+                let name = path.strip_prefix(root).unwrap().with_extension("");
+                names.push(name.to_str().unwrap().replace('\\', "/"));
+            }
+        }
+    }
+
+    #[test]
+    fn every_file_is_embedded() {
+        let mut names = Vec::new();
+        walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("wgsl"), &mut names);
+        names.sort();
+        assert_eq!(SOURCES.iter().map(|s| s.name).collect::<Vec<_>>(), names);
+    }
+}

@@ -69,7 +69,9 @@ impl Valid {
         close_gaps(&mut module);
         let mut validator = Validator::new(ValidationFlags::all(), capabilities());
         let info = validator.validate(&module).map_err(|e| {
-            let at = e.spans().find_map(|(span, _)| span.to_range()).map_or(0, |r| r.start);
+            // An error has the spans of what contains it too: the shortest says most.
+            let spans = e.spans().filter_map(|(span, _)| span.to_range());
+            let at = spans.min_by_key(|r| r.len()).map_or(0, |r| r.start);
             let mut what = Vec::new();
             let mut source: Option<&dyn std::error::Error> = Some(e.as_inner());
             while let Some(error) = source {

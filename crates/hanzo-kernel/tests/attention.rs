@@ -1,5 +1,6 @@
 //! Attention over a paged cache against its formula in f64: single rows, split ranges, and tiles of rows of several
 //! sequences, with windows, sinks, softcap, every cache type and odd shapes.
+#![allow(clippy::unwrap_used, reason = "a test panics where something is missing")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Decoding on a device gives the bits of the scalar decoders, for every format, on random blocks.
+#![allow(clippy::unwrap_used, reason = "a test panics where something is missing")]
 
 mod common;
 

@@ -3,6 +3,7 @@
 //! Weights are random blocks whose values are of moderate size; the reference multiplies what the CPU decodes. Products from
 //! signed bytes are compared with the device's own quantised activations, read back, so that what is left is the rounding of
 //! the sums.
+#![allow(clippy::unwrap_used, reason = "a test panics where something is missing")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Kernels on rows against their formulas in f64, on a device and on odd shapes.
+#![allow(clippy::unwrap_used, reason = "a test panics where something is missing")]
 
 mod common;
 

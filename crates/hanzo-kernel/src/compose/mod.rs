@@ -76,6 +76,13 @@ pub struct Composed {
 }
 
 impl Composed {
+    /// Text that is a whole module already, for tests and tools.
+    pub fn from_text(name: &str, text: &str) -> Self {
+        let n_lines = text.lines().count().max(1);
+        let origins = (1..=n_lines).map(|line| Origin { file: name.into(), line }).collect();
+        Self { name: name.into(), text: text.into(), origins }
+    }
+
     /// The origin of the line at a byte offset of the text.
     pub fn origin(&self, offset: usize) -> &Origin {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];

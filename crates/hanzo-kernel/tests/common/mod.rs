@@ -1,6 +1,10 @@
 //! A Vulkan device for the tests, through wgpu with our own SPIR-V. Mesa's lavapipe is one on any machine.
 #![allow(dead_code, reason = "each test file uses a part")]
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test panics where something is missing, and says what it ran on"
+)]
 #![expect(
     unsafe_code,
     reason = "wgpu takes foreign SPIR-V and experimental features through unsafe functions"
