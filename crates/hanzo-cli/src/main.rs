@@ -7,6 +7,7 @@ mod bench;
 mod chat;
 mod cli;
 mod completions;
+mod cpu;
 mod devices;
 mod doctor;
 mod environment;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     chat,
+    cpu::CpuArgs,
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
@@ -82,6 +83,8 @@ pub(crate) struct RunArgs {
     /// Element type of cached values
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     cache_type_v: CacheType,
+    #[command(flatten)]
+    cpu: CpuArgs,
     /// Pre-tokenizer, where the file does not name a known one
     #[arg(long, value_name = "NAME")]
     pre: Option<String>,
@@ -179,7 +182,7 @@ fn load_options(args: &RunArgs) -> LoadOptions {
         max_rows: args.ubatch_size,
         cache_type_k: args.cache_type_k.into(),
         cache_type_v: args.cache_type_v.into(),
-        threads: args.threads,
+        cpu: args.cpu.options(args.threads),
         pre_tokenizer: args.pre.clone(),
         ..LoadOptions::default()
     }

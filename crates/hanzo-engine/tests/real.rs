@@ -14,18 +14,19 @@ use std::{
     sync::Mutex,
 };
 
-use common::cpu;
+use common::{cpu, cpu_int8};
 use hanzo_engine::{
     ModelFile,
     decoder::{Chunk, Decoder, DecoderOptions, Rows},
     text::{EncodeOptions, Tokenizer},
 };
-use hanzo_ml::DType;
+use hanzo_ml::{DType, backend::Backend};
 use serde::Deserialize;
 
 /// Mean KL in nats that float arithmetic may differ by from the oracle with F32 weights.
 const KL_F32_MAX: f64 = 5e-5;
-/// Mean KL, and top-1 agreement, against the oracle that rounds its activations to 8 bits.
+/// Mean KL, and top-1 agreement, between f32 activations and those rounded to 8 bits: ours against an oracle that rounds,
+/// and ours rounded against an oracle that does not.
 const KL_QUANTISED_MAX: f64 = 1e-2;
 const TOP1_MIN: f64 = 0.94;
 const ROWS: usize = 512;
@@ -76,10 +77,10 @@ fn with_model(name: &str, test: impl FnOnce(&Oracle, &ModelFile)) {
     test(&oracle, &ModelFile::open(&path).unwrap());
 }
 
-fn decoder(file: &ModelFile, context: usize, n_sequences: usize) -> Decoder {
+fn decoder(file: &ModelFile, backend: Box<dyn Backend>, context: usize, n_sequences: usize) -> Decoder {
     let (cache_type_k, cache_type_v) = (DType::F32, DType::F32);
     let options = DecoderOptions { context, n_sequences, max_rows: ROWS, cache_type_k, cache_type_v };
-    Decoder::load(file, cpu(2), options).unwrap()
+    Decoder::load(file, backend, options).unwrap()
 }
 
 fn argmax(logits: &[f32]) -> u32 {
@@ -106,7 +107,7 @@ fn check_greedy(oracle: &Oracle, file: &ModelFile) {
     assert!(oracle.prompts.len() >= 6);
     let n_tokens = oracle.prompts[0].tokens.len();
     let context = oracle.prompts.iter().map(|p| p.prompt_ids.len() + n_tokens).max().unwrap();
-    let mut decoder = decoder(file, context, oracle.prompts.len());
+    let mut decoder = decoder(file, cpu(2), context, oracle.prompts.len());
     let vocab = decoder.spec().vocab_size;
     let sequences: Vec<_> = oracle.prompts.iter().map(|_| decoder.begin()).collect();
     let mut ours: Vec<u32> = Vec::new();
@@ -184,28 +185,39 @@ impl Predictions {
     }
 }
 
-fn check_predictions(oracle: &Oracle, file: &ModelFile, name: &str) {
-    let read = |kind| Predictions::read(&root().join(format!("testdata/tokens/{name}.kl.{kind}.bin")));
-    let (float, quantised) = (read("f32"), read("q"));
-    assert_eq!((&float.tokens, float.warm_up), (&quantised.tokens, quantised.warm_up));
-    let (n, warm_up) = (float.rest.len(), float.warm_up);
-    assert_eq!((n, warm_up), (500, 16));
-    let mut decoder = decoder(file, float.tokens.len(), 1);
+/// Mean KL from each set of predictions to those of a decoder, and the share of rows with the same best token.
+fn compare(mut decoder: Decoder, wanted: &[&Predictions]) -> Vec<(f64, f64)> {
     let vocab = decoder.spec().vocab_size;
     let sequence = decoder.begin();
-    let (mut kl_float, mut kl_quantised, mut n_same) = (0.0, 0.0, 0);
-    for (part, first) in float.tokens.chunks(100).zip((0..).step_by(100)) {
+    let (tokens, warm_up) = (&wanted[0].tokens, wanted[0].warm_up);
+    let mut sums = vec![(0.0, 0.0); wanted.len()];
+    for (part, first) in tokens.chunks(100).zip((0..).step_by(100)) {
         let chunk = Chunk { logits: Rows::All, ..Chunk::tokens(sequence, part) };
         let logits = decoder.forward(&[chunk]).unwrap().logits;
         for (position, row) in (first..).zip(logits.chunks_exact(vocab)) {
             let Some(i) = usize::checked_sub(position, warm_up) else { continue };
-            kl_float += float.compare(i, row).0 / n as f64;
-            let (kl, same) = quantised.compare(i, row);
-            kl_quantised += kl / n as f64;
-            n_same += usize::from(same);
+            for (sum, wanted) in sums.iter_mut().zip(wanted) {
+                let n = wanted.rest.len() as f64;
+                let (kl, same) = wanted.compare(i, row);
+                *sum = (sum.0 + kl / n, sum.1 + f64::from(u8::from(same)) / n);
+            }
         }
     }
-    let top1 = n_same as f64 / n as f64;
+    sums
+}
+
+fn read_predictions(name: &str) -> (Predictions, Predictions) {
+    let read = |kind| Predictions::read(&root().join(format!("testdata/tokens/{name}.kl.{kind}.bin")));
+    let (float, quantised) = (read("f32"), read("q"));
+    assert_eq!((&float.tokens, float.warm_up), (&quantised.tokens, quantised.warm_up));
+    assert_eq!((float.rest.len(), float.warm_up), (500, 16));
+    (float, quantised)
+}
+
+fn check_predictions(oracle: &Oracle, file: &ModelFile, name: &str) {
+    let (float, quantised) = read_predictions(name);
+    let decoder = decoder(file, cpu(2), float.tokens.len(), 1);
+    let [(kl_float, _), (kl_quantised, top1)] = compare(decoder, &[&float, &quantised])[..] else { panic!() };
     let model = &oracle.model;
     println!(
         "{model}: KL {kl_float:.1e} to F32 weights; {kl_quantised:.1e}, top-1 {top1:.3} to 8-bit activations"
@@ -215,8 +227,20 @@ fn check_predictions(oracle: &Oracle, file: &ModelFile, name: &str) {
     assert!(top1 >= TOP1_MIN, "{model}: top-1 agreement {top1}");
 }
 
+/// The program's default: activations of 8 bits, against the oracle with F32 weights and f32 activations.
+fn check_int8(oracle: &Oracle, file: &ModelFile, name: &str) {
+    let (float, _) = read_predictions(name);
+    let decoder = decoder(file, cpu_int8(2), float.tokens.len(), 1);
+    let (kl, top1) = compare(decoder, &[&float])[0];
+    let model = &oracle.model;
+    println!("{model}: 8-bit activations: KL {kl:.1e}, top-1 {top1:.3} to F32 weights");
+    assert!(kl < KL_QUANTISED_MAX, "{model}: KL {kl:e} of 8-bit activations");
+    assert!(kl > 1e-6, "{model}: KL {kl:e}: no 8-bit activations took part");
+    assert!(top1 >= TOP1_MIN, "{model}: top-1 agreement {top1} of 8-bit activations");
+}
+
 macro_rules! real_models {
-    ($($test:ident $name:literal;)*) => {$(
+    ($($test:ident $int8:ident $name:literal;)*) => {$(
         #[test]
         fn $test() {
             with_model($name, |oracle, file| {
@@ -225,12 +249,17 @@ macro_rules! real_models {
                 check_predictions(oracle, file, $name);
             });
         }
+
+        #[test]
+        fn $int8() {
+            with_model($name, |oracle, file| check_int8(oracle, file, $name));
+        }
     )*};
 }
 
 real_models! {
-    smollm2_135m "smollm2-135m-instruct";
-    gemma_3_270m "gemma-3-270m";
-    qwen2_5_coder_0_5b "qwen2.5-coder-0.5b-instruct";
-    qwen2_5_coder_1_5b "qwen2.5-coder-1.5b-instruct";
+    smollm2_135m smollm2_135m_int8 "smollm2-135m-instruct";
+    gemma_3_270m gemma_3_270m_int8 "gemma-3-270m";
+    qwen2_5_coder_0_5b qwen2_5_coder_0_5b_int8 "qwen2.5-coder-0.5b-instruct";
+    qwen2_5_coder_1_5b qwen2_5_coder_1_5b_int8 "qwen2.5-coder-1.5b-instruct";
 }

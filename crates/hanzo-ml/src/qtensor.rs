@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use hanzo_quant::Format;
 use memmap2::Mmap;
 
-use crate::{Error, Result};
+use crate::{Error, Result, file};
 
 /// Shared, immutable bytes: a range of a mapped file, or memory of our own.
 #[derive(Clone)]
@@ -38,6 +38,16 @@ impl Bytes {
         self.get(range.clone())?;
         let start = self.range.start;
         Some(Self { owner: self.owner.clone(), range: start + range.start..start + range.end })
+    }
+}
+
+impl Bytes {
+    /// Lets the system take the pages of a part back, where they are a file's: they are read again when touched.
+    fn release(&self, range: Range<usize>) {
+        if let Owner::Mapped(file) = &self.owner {
+            let start = self.range.start;
+            file::release(file, start + range.start..start + range.end);
+        }
     }
 }
 
@@ -99,6 +109,15 @@ impl QTensor {
     /// The bytes as in the file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Lets the system take the pages of these bytes back, where they are a file's: they are read again when touched.
+    ///
+    /// # Panics
+    /// If the range is not inside: a bug of the caller.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        assert!(self.bytes.get(range.clone()).is_some(), "{range:?} of {} bytes", self.bytes.len());
+        self.bytes.release(range);
     }
 
     /// Elements of the innermost dimension.

@@ -8,8 +8,10 @@
 
 mod format;
 pub mod grids;
+mod lanes;
 
 pub use format::{Decode, Encode, Field, Format, GROUP, Group, TypeError, Unpack};
+pub use lanes::{Fill, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, PanelFill};
 
 use format::{
     Bf16, F16, F32, F64, I8, I16, I32, I64, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs,

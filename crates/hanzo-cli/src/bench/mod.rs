@@ -15,12 +15,10 @@ use hanzo_engine::{
     decoder::{Chunk, Decoder, DecoderOptions, Rows},
     sample::{Sampler, SamplingParams},
 };
-use hanzo_ml::{
-    DType,
-    cpu::{Cpu, CpuOptions},
-};
+use hanzo_ml::{DType, cpu::Cpu};
 
 use crate::{
+    cpu::CpuArgs,
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
@@ -77,6 +75,8 @@ pub(crate) struct BenchArgs {
     /// Element type of cached values
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     cache_type_v: CacheType,
+    #[command(flatten)]
+    cpu: CpuArgs,
     /// Form of the results
     #[arg(short, long, value_name = "FORM", default_value = "md")]
     output: Format,
@@ -137,7 +137,7 @@ fn measure(
     setting: Setting,
     test: Test,
 ) -> Result<Row> {
-    let cpu = Cpu::new(CpuOptions { threads: setting.threads })?;
+    let cpu = Cpu::new(args.cpu.options(setting.threads))?;
     let n_threads = cpu.n_threads();
     let options = DecoderOptions {
         context: test.depth + test.n_tokens(),

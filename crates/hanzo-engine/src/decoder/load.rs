@@ -63,10 +63,12 @@ pub(super) fn load(
     backend: &mut dyn Backend,
 ) -> Result<DecoderWeights> {
     let mut loader = Loader { layout: Layout::new(file, spec)?, file, backend, names: Vec::new() };
-    let embedding = loader.matrix(Slot::TokenEmbedding, 0)?;
-    let output = match loader.layout.get(Slot::Output, 0) {
-        Some(_) => loader.matrix(Slot::Output, 0)?,
-        None => embedding.clone(),
+    let (embedding, output) = match loader.layout.get(Slot::Output, 0) {
+        Some(_) => (loader.table(Slot::TokenEmbedding, 0)?, loader.matrix(Slot::Output, 0)?),
+        None => {
+            let both = loader.matrix(Slot::TokenEmbedding, 0)?;
+            (both.clone(), both)
+        }
     };
     let output_norm = loader.vector(Slot::OutputNorm, 0)?;
     let layers = spec.layers.iter().enumerate().map(|(l, layer)| loader.layer(l, &layer.ffn));
@@ -135,6 +137,14 @@ impl Loader<'_> {
             return Ok(name.clone());
         }
         Ok(self.file.family()?.gguf_name(slot).replace("{l}", &l.to_string()))
+    }
+
+    /// A matrix of which only rows are looked up.
+    fn table(&mut self, slot: Slot, l: usize) -> Result<Weight> {
+        let tensor = self.tensor(slot, l)?.ok_or_else(|| absent(slot, l))?;
+        let weight = self.backend.load_table(&tensor)?;
+        self.names.push((weight.clone(), self.gguf_name(slot, l)?));
+        Ok(weight)
     }
 
     fn vector(&mut self, slot: Slot, l: usize) -> Result<Buffer> {

@@ -28,8 +28,8 @@ pub struct LoadOptions {
     pub cache_type_k: DType,
     /// Element type of cached values.
     pub cache_type_v: DType,
-    /// Threads; `None` is one per physical core.
-    pub threads: Option<usize>,
+    /// Threads and arithmetic of the CPU.
+    pub cpu: CpuOptions,
     /// The pre-tokenizer, where the file does not name one that is known.
     pub pre_tokenizer: Option<String>,
 }
@@ -45,7 +45,7 @@ impl Default for LoadOptions {
             max_rows: 512,
             cache_type_k: DType::F16,
             cache_type_v: DType::F16,
-            threads: None,
+            cpu: CpuOptions::default(),
             pre_tokenizer: None,
         }
     }
@@ -95,7 +95,7 @@ impl Model {
         let plan = MemoryPlan::new(file, options)?;
         let spec = decoder::check(file)?;
         let (tokenizer, template) = text(file, &spec, options.pre_tokenizer.as_deref())?;
-        let backend: Box<dyn Backend> = Box::new(Cpu::new(CpuOptions { threads: options.threads })?);
+        let backend: Box<dyn Backend> = Box::new(Cpu::new(options.cpu)?);
         let decoder = decoder_options(spec.context_length, options)?;
         let decoder = Decoder::load_with(file, spec, backend, decoder)?;
         Ok(Self { decoder, tokenizer, template, plan })

@@ -11,7 +11,7 @@ use hanzo_engine::{
 use hanzo_ml::{
     DType,
     backend::Backend,
-    cpu::{Cpu, CpuOptions},
+    cpu::{Activations, Cpu, CpuOptions},
     reference::Reference,
 };
 use serde::Deserialize;
@@ -89,8 +89,15 @@ impl Case {
     }
 }
 
+/// The CPU in f32 arithmetic, as the oracles compute.
 pub fn cpu(threads: usize) -> Box<dyn Backend> {
-    Box::new(Cpu::new(CpuOptions { threads: Some(threads) }).unwrap())
+    let options = CpuOptions { threads: Some(threads), activations: Activations::F32, repack: false };
+    Box::new(Cpu::new(options).unwrap())
+}
+
+/// The CPU with 8-bit activations, as the program computes by default.
+pub fn cpu_int8(threads: usize) -> Box<dyn Backend> {
+    Box::new(Cpu::new(CpuOptions { threads: Some(threads), ..CpuOptions::default() }).unwrap())
 }
 
 pub fn reference() -> Box<dyn Backend> {

@@ -98,6 +98,14 @@ pub trait Backend: Send {
     /// Makes a weight `[N, K]` or `[E, N, K]` available to the device.
     fn load(&mut self, tensor: &QTensor) -> Result<Weight>;
 
+    /// The same for a table that only [`Backend::embed`] reads, so that nothing need be prepared for products.
+    ///
+    /// # Errors
+    /// As [`Backend::load`].
+    fn load_table(&mut self, tensor: &QTensor) -> Result<Weight> {
+        self.load(tensor)
+    }
+
     /// `out[t] = scale · table[ids[t]]`; out `[T, D]` f32.
     fn embed(&mut self, out: &Buffer, args: &Embed<'_>) -> Result<()>;
 

@@ -80,8 +80,12 @@ impl Weights {
     /// The tensor of a handle, in the shape that the handle claims.
     pub(crate) fn get(&self, weight: &Weight) -> Result<&QTensor> {
         let tensor = self.0.get(weight.id).filter(|t| {
-            let elems = weight.n_experts.checked_mul(weight.n).and_then(|e| e.checked_mul(weight.k));
-            t.format() == weight.format && t.row_elems() == weight.k && elems == Some(t.elems())
+            let rows = match *t.shape() {
+                [e, n, _] => (e, n),
+                [n, _] => (1, n),
+                _ => (0, 0),
+            };
+            t.format() == weight.format && t.row_elems() == weight.k && rows == (weight.n_experts, weight.n)
         });
         tensor.ok_or_else(|| Error::op("weight", format!("{weight:?} does not belong to this backend")))
     }

@@ -1,19 +1,20 @@
 //! Products with weights of any format, dense and of chosen experts.
 //!
-//! A thread takes [`COLUMNS`] rows of the weight (columns of the output), decodes a stretch of K of each to f32
+//! Quantised weights go to [`super::int8`], where the options say so. The rest is f32: a thread takes [`COLUMNS`] rows of the weight (columns of the output), decodes a stretch of K of each to f32
 //! into a panel that stays in its L1 cache, and multiplies it with every row of activations that needs it.
 
 use std::ops::Range;
 
 use super::{
-    Cpu,
+    Activations, Cpu,
     dot::{K_BLOCK, dots},
+    int8::{Meeting, Rows},
     memory::Aligned,
     simd::{Kernel, LANES, Lanes, Simd},
 };
 use crate::{
     Error, QTensor, Result,
-    backend::{Buffer, Embed, MatMul, MoeMatMul, check::check_below},
+    backend::{Buffer, Embed, MatMul, MoeMatMul, Weight, check::check_below},
     parallel::{Grid, Tile},
 };
 
@@ -30,13 +31,13 @@ const STRIDE: usize = K_BLOCK / LANES + 2;
 type PanelRow = [Lanes; STRIDE];
 type Panel = [PanelRow; COLUMNS];
 
-/// Rows of activations in whole vectors: the buffer itself, or a copy with each row filled up with zeros.
-enum Activations<'a> {
+/// Rows of f32 activations in whole vectors: the buffer itself, or a copy with each row filled up with zeros.
+enum F32Rows<'a> {
     Borrowed(&'a [f32]),
     Padded(Aligned<f32>),
 }
 
-impl<'a> Activations<'a> {
+impl<'a> F32Rows<'a> {
     fn new(x: &'a [f32], k: usize) -> Result<Self> {
         if k.is_multiple_of(LANES) {
             return Ok(Self::Borrowed(x));
@@ -161,16 +162,17 @@ impl<R: Fn(usize) -> usize> Kernel for ColumnTile<'_, R> {
     }
 }
 
-/// Copies the totals of rows `i` to rows `row(i)` of the output's tile.
-fn store(
+/// Copies the totals of rows `i` to columns `cols` of rows `row(i)` of the output's tile.
+pub(super) fn store<const N: usize>(
     tile: &mut Tile<'_, f32>,
-    totals: &[[f32; COLUMNS]],
+    totals: &[[f32; N]],
+    cols: Range<usize>,
     row: impl Fn(usize) -> usize,
     bias: Option<&[f32]>,
 ) {
-    let cols = tile.cols();
+    let first = tile.cols().start;
     for (i, totals) in totals.iter().enumerate() {
-        let out = tile.row(row(i));
+        let out = &mut tile.row(row(i))[cols.start - first..cols.end - first];
         match bias {
             Some(bias) => {
                 out.iter_mut().zip(totals).zip(&bias[cols.clone()]).for_each(|((o, t), b)| *o = t + b)
@@ -189,11 +191,25 @@ fn check_format(weight: &QTensor) -> Result<()> {
 }
 
 impl Cpu {
+    /// The weight for integer products, where they are asked for and it has quants.
+    fn int8_rows<'a>(&'a self, weight: &Weight, tensor: &'a QTensor) -> Option<Rows<'a>> {
+        let wanted = self.options.activations == Activations::Int8;
+        let interleaved = self.interleaved.get(weight.id).and_then(Option::as_ref);
+        wanted.then(|| Rows::new(tensor, interleaved, self.int8.is_wide())).flatten()
+    }
+
     pub(super) fn matmul_to(&self, out: &Buffer, y: &mut [f32], args: &MatMul<'_>) -> Result<()> {
         let dims = args.check(out)?;
         let weight = self.weights.get(args.weight)?;
+        if let Some(rows) = self.int8_rows(args.weight, weight) {
+            let mut x = self.quantise(self.memory.f32(args.x)?, dims.k)?;
+            let bias = args.bias.map(|b| self.memory.f32(b)).transpose()?;
+            let all: Vec<_> = (0..dims.rows).map(|row| (row, row)).collect();
+            self.multiply_int8(y, &mut x, &rows, &[Meeting { matrix: 0, rows: &all }], bias);
+            return Ok(());
+        }
         check_format(weight)?;
-        let x = Activations::new(self.memory.f32(args.x)?, dims.k)?;
+        let x = F32Rows::new(self.memory.f32(args.x)?, dims.k)?;
         let bias = args.bias.map(|b| self.memory.f32(b)).transpose()?;
         let grid = Grid { rows: dims.rows, cols: dims.n, tile_rows: dims.rows.max(1), tile_cols: COLUMNS };
         self.parallel.for_each_tile(
@@ -211,7 +227,7 @@ impl Cpu {
                     totals: &mut scratch.totals,
                     panel: &mut scratch.panel,
                 });
-                store(&mut tile, &scratch.totals, |i| i, bias);
+                store(&mut tile, &scratch.totals, cols, |i| i, bias);
             },
         );
         Ok(())
@@ -220,13 +236,27 @@ impl Cpu {
     pub(super) fn moe_matmul_to(&self, out: &Buffer, y: &mut [f32], args: &MoeMatMul<'_>) -> Result<()> {
         let dims = args.check(out)?;
         let weight = self.weights.get(args.weight)?;
-        check_format(weight)?;
         let ids = self.memory.u32(args.ids)?;
         check_below("moe_matmul", "ids", ids, args.weight.n_experts)?;
-        let x = Activations::new(self.memory.f32(args.x)?, dims.k)?;
         let entries = by_expert(ids);
-        let most = entries.chunk_by(|a, b| a.0 == b.0).map(<[_]>::len).max().unwrap_or(0);
         let share = if dims.shared { args.n_used } else { 1 };
+        let x = self.memory.f32(args.x)?;
+        if let Some(rows) = self.int8_rows(args.weight, weight) {
+            let mut x = self.quantise(x, dims.k)?;
+            let all: Vec<_> = entries.iter().map(|&(_, entry)| (entry, entry / share)).collect();
+            let mut rest = &all[..];
+            let mut meetings = Vec::new();
+            for entries in entries.chunk_by(|a, b| a.0 == b.0) {
+                let (rows, later) = rest.split_at(entries.len());
+                meetings.push(Meeting { matrix: entries[0].0 as usize, rows });
+                rest = later;
+            }
+            self.multiply_int8(y, &mut x, &rows, &meetings, None);
+            return Ok(());
+        }
+        check_format(weight)?;
+        let x = F32Rows::new(x, dims.k)?;
+        let most = entries.chunk_by(|a, b| a.0 == b.0).map(<[_]>::len).max().unwrap_or(0);
         let grid = Grid { rows: ids.len(), cols: dims.n, tile_rows: ids.len().max(1), tile_cols: COLUMNS };
         self.parallel.for_each_tile(
             y,
@@ -245,7 +275,7 @@ impl Cpu {
                         totals,
                         panel: &mut scratch.panel,
                     });
-                    store(&mut tile, totals, |i| entries[i].1, None);
+                    store(&mut tile, totals, cols.clone(), |i| entries[i].1, None);
                 }
             },
         );

@@ -1,11 +1,14 @@
-//! The multi-threaded CPU backend: f32 arithmetic in vectors of eight lanes.
+//! The multi-threaded CPU backend: f32 arithmetic in vectors of eight lanes, and products with quantised weights in
+//! integers (`int8`).
 //!
-//! Every output element is computed by one thread in an order that depends on its own operands alone (see
-//! `dot.rs`), so results are the same bits for any batch composition and any number of threads on one processor
-//! type. Weights stay in the file's bytes; nothing is copied at load. Freed buffers are reused.
+//! Every output element is computed by one thread in an order that depends on its own operands alone (see `dot` and
+//! `int8`), so results are the same bits for any batch composition and any number of threads on one processor
+//! type. A quantised weight is re-laid at load for vectors, bit for bit, and its mapped pages are given back; with
+//! [`CpuOptions::repack`] off, or products in f32, weights stay in the file's bytes. Freed buffers are reused.
 
 mod attention;
 mod dot;
+mod int8;
 mod math;
 mod matmul;
 mod memory;
@@ -16,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
+use int8::{Int8Level, Interleaved};
 use memory::{Cells, Floats, Memory};
 use simd::Level;
 
@@ -30,19 +34,44 @@ use crate::{
     parallel::Parallel,
 };
 
+/// What products with quantised weights make of their activations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// Blocks of 32 signed bytes, dotted with the weight's quants in integers.
+    #[default]
+    Int8,
+    /// As they are; the weight's values are decoded to f32.
+    F32,
+}
+
 /// What a [`Cpu`] may use.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct CpuOptions {
     /// Threads; by default one per physical core.
     pub threads: Option<usize>,
+    /// Arithmetic of products with quantised weights. Plain float weights are always multiplied in f32.
+    pub activations: Activations,
+    /// Whether weights are copied at load into the layout that integer products read fastest; without it they read the
+    /// file's bytes, slower. Results are the same bits.
+    pub repack: bool,
+}
+
+impl Default for CpuOptions {
+    fn default() -> Self {
+        Self { threads: None, activations: Activations::default(), repack: true }
+    }
 }
 
 /// The CPU backend.
 pub struct Cpu {
     memory: Memory,
     weights: Weights,
+    /// The re-laid form of each weight that has one.
+    interleaved: Vec<Option<Interleaved>>,
     parallel: Parallel,
     level: Level,
+    int8: Int8Level,
+    options: CpuOptions,
 }
 
 impl Cpu {
@@ -51,7 +80,7 @@ impl Cpu {
     /// # Errors
     /// If the number of threads is 0 or too large, or the system starts none.
     pub fn new(options: CpuOptions) -> Result<Self> {
-        Self::with_level(options, Level::detect())
+        Self::with_level(options, Level::detect(), Int8Level::detect())
     }
 
     /// A backend that uses only instructions which every processor of the target has; for comparisons.
@@ -59,17 +88,22 @@ impl Cpu {
     /// # Errors
     /// As [`Cpu::new`].
     pub fn portable(options: CpuOptions) -> Result<Self> {
-        Self::with_level(options, Level::Portable)
+        Self::with_level(options, Level::Portable, Int8Level::Portable)
     }
 
-    fn with_level(options: CpuOptions, level: Level) -> Result<Self> {
+    fn with_level(options: CpuOptions, level: Level, int8: Int8Level) -> Result<Self> {
         let parallel = Parallel::new(options.threads)?;
-        Ok(Self { memory: Memory::default(), weights: Weights::default(), parallel, level })
+        let (memory, weights) = (Memory::default(), Weights::default());
+        Ok(Self { memory, weights, interleaved: Vec::new(), parallel, level, int8, options })
     }
 
-    /// The instructions in use: `avx2`, or `portable` for those that every processor of the target has.
+    /// The instructions in use: the best of those that f32 and integer products use, or `portable` for those that every
+    /// processor of the target has.
     pub fn instructions(&self) -> &'static str {
-        self.level.name()
+        match self.options.activations {
+            Activations::Int8 => self.int8.name(),
+            Activations::F32 => self.level.name(),
+        }
     }
 
     /// Number of threads, the caller's included.
@@ -97,7 +131,7 @@ impl Cpu {
 
 impl Backend for Cpu {
     fn name(&self) -> String {
-        format!("cpu ({} threads, {})", self.parallel.n_threads(), self.level.name())
+        format!("cpu ({} threads, {})", self.parallel.n_threads(), self.instructions())
     }
 
     fn alloc(&mut self, dtype: DType, len: usize) -> Result<Buffer> {
@@ -149,7 +183,17 @@ impl Backend for Cpu {
     }
 
     fn load(&mut self, tensor: &QTensor) -> Result<Weight> {
-        self.weights.load(tensor)
+        let repack = self.options.repack && self.options.activations == Activations::Int8;
+        let weight = self.weights.load(tensor)?;
+        let re_laid = repack && Interleaved::helps(tensor);
+        self.interleaved.push(re_laid.then(|| Interleaved::new(&self.parallel, tensor)).transpose()?);
+        Ok(weight)
+    }
+
+    fn load_table(&mut self, tensor: &QTensor) -> Result<Weight> {
+        let weight = self.weights.load(tensor)?;
+        self.interleaved.push(None);
+        Ok(weight)
     }
 
     fn embed(&mut self, out: &Buffer, args: &Embed<'_>) -> Result<()> {
@@ -226,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_buffer_outlives_a_panic_while_it_is_written() {
-        let mut cpu = Cpu::new(CpuOptions { threads: Some(1) }).unwrap();
+        let mut cpu = Cpu::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
         let buffer = cpu.alloc(DType::F32, 1).unwrap();
         cpu.upload_f32(&buffer, &[7.0]).unwrap();
         let panics = |cpu: &mut Cpu| cpu.write(&buffer, |_, _| panic!("a bug"));

@@ -9,7 +9,7 @@
     reason = "mapping a file is unsafe by nature; this module is the only one that does it"
 )]
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, ops::Range, path::Path, sync::Arc};
 
 use memmap2::Mmap;
 
@@ -36,4 +36,18 @@ pub fn map(path: &Path) -> Result<Bytes> {
     let len = map.len();
     Bytes::mapped(Arc::new(map), 0..len)
         .ok_or_else(|| Error::file(path, "the mapping is shorter than the file"))
+}
+
+/// Lets the system take the pages of a part of a mapping back. They are read again when they are next touched.
+pub(crate) fn release(map: &Mmap, range: Range<usize>) {
+    #[cfg(unix)]
+    if map.get(range.clone()).is_some() {
+        // SAFETY: the mapping is of a file, shared and never written, so a page that comes back has the file's bytes as
+        // before. A system that declines leaves the pages where they are.
+        let _ = unsafe {
+            map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
+        };
+    }
+    #[cfg(not(unix))]
+    let _ = (map, range);
 }

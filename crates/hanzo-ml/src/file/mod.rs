@@ -24,6 +24,7 @@ use hanzo_quant::Format;
 use crate::{QTensor, Result};
 
 pub use atomic::AtomicFile;
+pub(crate) use mapped::release;
 pub use metadata::{Array, Metadata, Value};
 
 /// Where a tensor lies and what it is. The reader has checked all of it against the file.

@@ -6,7 +6,7 @@
 use hanzo_ml::{
     Bytes, DType, QTensor, Result,
     backend::{Backend, Buffer},
-    cpu::{Cpu, CpuOptions},
+    cpu::{Activations, Cpu, CpuOptions},
     reference::Reference,
 };
 use hanzo_quant::Format;
@@ -113,8 +113,13 @@ pub fn down_ids(b: &mut dyn Backend, x: &Buffer) -> Vec<u32> {
     out
 }
 
+/// In f32 arithmetic, as the reference computes.
+pub fn in_f32(threads: usize) -> CpuOptions {
+    CpuOptions { threads: Some(threads), activations: Activations::F32, repack: false }
+}
+
 pub fn cpu(threads: usize) -> Cpu {
-    Cpu::new(CpuOptions { threads: Some(threads) }).unwrap()
+    Cpu::new(in_f32(threads)).unwrap()
 }
 
 pub fn bits(x: &[f32]) -> Vec<u32> {
@@ -134,7 +139,7 @@ pub fn check_op(
         let other = run(&mut cpu(threads)).unwrap();
         assert!(bits(&got) == bits(&other), "{name}: {threads} threads change the bits");
     }
-    let portable = run(&mut Cpu::portable(CpuOptions { threads: Some(2) }).unwrap()).unwrap();
+    let portable = run(&mut Cpu::portable(in_f32(2)).unwrap()).unwrap();
     assert_eq!(got.len(), want.len(), "{name}");
     for (level, values) in [("best", &got), ("portable", &portable)] {
         for (i, (got, want)) in values.iter().zip(&want).enumerate() {

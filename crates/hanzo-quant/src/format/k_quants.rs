@@ -9,6 +9,7 @@ use super::{
     search::{Effort, Integers, Run},
     super_block::{Codes, SuperBlock},
 };
+use crate::lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill};
 
 /// The two bits of each element in Q2_K and Q3_K: 32 bytes serve four groups.
 #[inline(always)]
@@ -38,6 +39,30 @@ fn scale_and_minimum(block: &[u8], group: usize) -> (f32, f32) {
         (low & 15 | first.0 >> 6 << 4, low >> 4 | first.1 >> 6 << 4)
     };
     (f16_at(block, 0) * f32::from(scale), f16_at(block, 2) * f32::from(minimum))
+}
+
+/// [`four_bits`] of eight rows.
+#[inline(always)]
+fn four_bit_words<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize, group: usize) -> [L::U; 8] {
+    let (first, shift) = (at + group / 2 * 32, 4 * (group as u32 % 2));
+    std::array::from_fn(|i| l.bits(block.word(first + 4 * i), shift, 15))
+}
+
+/// [`scale_and_minimum`] of eight rows.
+#[inline(always)]
+fn lane_scale_and_minimum<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> (L::F, L::F) {
+    let byte = 8 * (group as u32 % 4);
+    let field = |word: L::U, shift: u32, mask: u32| l.and(l.shr(word, shift), l.splat(mask));
+    let first = (block.word(4), block.word(8));
+    let (scale, minimum) = if group < 4 {
+        (field(first.0, byte, 63), field(first.1, byte, 63))
+    } else {
+        let low = block.word(12);
+        let high = |word| l.shl(field(word, byte + 6, 3), 4);
+        (l.or(field(low, byte, 15), high(first.0)), l.or(field(low, byte + 4, 15), high(first.1)))
+    };
+    let times = |at: usize, code: L::U| l.mul_f32(block.f16(at), l.from_i32(code));
+    (times(0, scale), times(2, minimum))
 }
 
 /// The inverse of [`two_bits`] for a whole block: takes the low two bits of each code.
@@ -191,6 +216,7 @@ impl Quant for Q4K {
     const SCALE_GROUP: usize = 32;
     const SYMMETRIC: bool = false;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
@@ -200,6 +226,18 @@ impl Quant for Q4K {
             scales: [scale; 2],
             minima: [minimum; 2],
         }
+    }
+}
+
+impl EightRows for Q4K {
+    const OFFSET: u8 = 0;
+    const MAX: u8 = 15;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let (scale, minimum) = lane_scale_and_minimum(l, block, group);
+        let quants = four_bit_words(l, block, 16, group);
+        LaneGroup { quants, scales: [scale; 2], minima: Some([minimum; 2]) }
     }
 }
 
@@ -272,6 +310,7 @@ impl Quant for Q6K {
     const FIELDS: &'static [Field] = &fields([("ql", 128), ("qh", 64), ("scales", 16), ("d", 2)]);
     const SCALE_GROUP: usize = 16;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// Each half of 128 elements has 64 bytes of nibbles (groups 0 and 1 low, 2 and 3 high) and 32 bytes of pairs.
     #[inline(always)]
@@ -287,6 +326,29 @@ impl Quant for Q6K {
         let d = f16_at(block, 208);
         let scales: &[u8; 2] = bytes(block, 192 + 2 * group);
         Group::symmetric(quants, map(scales, |s| d * f32::from(s as i8)))
+    }
+}
+
+impl EightRows for Q6K {
+    const OFFSET: u8 = 32;
+    const MAX: u8 = 63;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let (half, quarter) = (group / 4, group % 4);
+        let (low, high) = (half * 64 + quarter % 2 * 32, 128 + half * 32);
+        let quants = std::array::from_fn(|i| {
+            let low = l.bits(block.word(low + 4 * i), 4 * (quarter as u32 / 2), 15);
+            l.or(low, l.shl(l.bits(block.word(high + 4 * i), 2 * quarter as u32, 3), 4))
+        });
+        let (d, codes) = (block.f16(208), block.word(192 + group / 2 * 4));
+        let sign = l.splat(0x80);
+        let scale = |byte| {
+            let signed = l.sub(l.xor(l.byte(codes, byte), sign), sign);
+            l.mul_f32(d, l.from_i32(signed))
+        };
+        let first = 2 * (group % 2);
+        LaneGroup { quants, scales: [scale(first), scale(first + 1)], minima: None }
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
     Encode, Field, Format, GROUP, Group, Unpack,
     dispatch::{Job, run_baseline, run_widest},
 };
+use crate::lanes::PanelFill;
 
 /// A format of integer blocks.
 pub(crate) trait Quant: 'static {
@@ -29,6 +30,8 @@ pub(crate) trait Quant: 'static {
     const NEEDS_IMPORTANCE: bool = false;
     /// The encoder of a row.
     const ENCODE: Option<Encode> = None;
+    /// The decoder of eight rows side by side.
+    const PANEL: Option<PanelFill> = None;
 
     /// Group `group` of a block. Implementations carry `#[inline(always)]` and vectorise.
     fn unpack(block: &[u8], group: usize) -> Group;
@@ -65,6 +68,7 @@ pub(crate) const fn quant<T: Quant>() -> Format {
         decode_baseline: decode_baseline::<QuantRow<T>>,
         needs_importance: T::NEEDS_IMPORTANCE,
         encode: T::ENCODE,
+        panel: T::PANEL,
     }
 }
 
@@ -83,6 +87,7 @@ pub(crate) const fn plain<T: Plain>() -> Format {
         decode_baseline: decode_baseline::<PlainRow<T>>,
         needs_importance: false,
         encode: T::ENCODE,
+        panel: None,
     }
 }
 
@@ -97,7 +102,8 @@ pub(crate) const fn fields<const N: usize>(pairs: [(&'static str, usize); N]) ->
     fields
 }
 
-const fn bytes_of(fields: &[Field]) -> usize {
+/// Bytes of a block with these fields.
+pub(crate) const fn bytes_of(fields: &[Field]) -> usize {
     let (mut bytes, mut i) = (0, 0);
     while i < fields.len() {
         bytes += fields[i].bytes;

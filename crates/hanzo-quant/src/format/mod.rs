@@ -11,7 +11,7 @@
 //! quant to scale (IQ1), a power of two in range. The one corner it leaves open is which NaN stands for NaN: a
 //! processor chooses sign and payload, so NaN equals NaN in the tests.
 
-mod bits;
+pub(crate) mod bits;
 mod dispatch;
 mod fp4;
 mod iq1;
@@ -43,6 +43,8 @@ pub(crate) use self::{
 };
 
 use std::fmt;
+
+use crate::lanes::PanelFill;
 
 /// Elements of one group of the common form.
 pub const GROUP: usize = 32;
@@ -139,6 +141,8 @@ pub struct Format {
     pub needs_importance: bool,
     /// The encoder of a row, where there is one.
     pub encode: Option<Encode>,
+    /// How eight rows are decoded side by side, where the format has a function for it.
+    pub panel: Option<PanelFill>,
 }
 
 /// A type id or name that no format carries.

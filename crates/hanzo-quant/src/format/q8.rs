@@ -6,6 +6,7 @@ use super::{
     bits::{bytes, f16_at, farthest_from_zero, largest_magnitude, map, put_f16},
     layout::{EncodeBlock, Quant, encode, fields},
 };
+use crate::lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill};
 
 /// 32 signed bytes.
 #[inline(always)]
@@ -35,10 +36,22 @@ impl Quant for Q8_0 {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 32)]);
     const SCALE_GROUP: usize = 32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         Group::symmetric(signed(block, 2), [f16_at(block, 0); 2])
+    }
+}
+
+impl EightRows for Q8_0 {
+    const OFFSET: u8 = 128;
+    const MAX: u8 = 255;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
+        let quants = std::array::from_fn(|i| l.xor(block.word(2 + 4 * i), l.splat(0x8080_8080)));
+        LaneGroup { quants, scales: [block.f16(0); 2], minima: None }
     }
 }
 

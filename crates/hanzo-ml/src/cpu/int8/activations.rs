@@ -1,0 +1,168 @@
+//! Rows of activations as signed bytes.
+//!
+//! A block is 32 elements: `q = round(x / d)` to the nearest integer, ties to even, with `d = amax / 127`. Blocks lie in
+//! stretches as long as a panel, all rows of a stretch together, as the products read them.
+//!
+//! What is not finite stays so: then `d` is not finite, and so is each sum that it enters.
+
+use hanzo_quant::{GROUP, PANEL_ELEMS, PANEL_GROUPS};
+
+use super::super::simd::{Kernel, Level, Simd};
+use crate::{
+    Error, Result,
+    parallel::{Grid, Parallel},
+};
+
+/// Halves of a block, and the block itself: what a sum may cover.
+pub(super) const WHOLE: usize = 2;
+
+/// A row's blocks that meet one panel.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Stretch {
+    /// Four signed quants a word, the first one lowest.
+    pub quants: [u32; PANEL_ELEMS / 4],
+    /// Scale of each block.
+    pub scales: [f32; PANEL_GROUPS],
+    /// Scale times the sum of the quants, for each half and the whole ([`WHOLE`]) of each block.
+    pub sums: [[f32; 3]; PANEL_GROUPS],
+    /// What the quants' sums add to an integer dot product because the weight's quants are shifted, likewise.
+    pub corrections: [[i32; 3]; PANEL_GROUPS],
+    /// Sum of the quants of each half.
+    pub halves: [[i16; 2]; PANEL_GROUPS],
+}
+
+impl Stretch {
+    const ZERO: Self = Self {
+        quants: [0; PANEL_ELEMS / 4],
+        scales: [0.0; PANEL_GROUPS],
+        sums: [[0.0; 3]; PANEL_GROUPS],
+        corrections: [[0; 3]; PANEL_GROUPS],
+        halves: [[0; 2]; PANEL_GROUPS],
+    };
+
+    /// Quantises one block of the row.
+    #[inline(always)]
+    fn set_block(&mut self, block: usize, x: &[f32; GROUP]) {
+        // Bit patterns of magnitudes order like the magnitudes; NaN is the largest.
+        let mut largest = 0;
+        for v in x {
+            largest = v.abs().to_bits().max(largest);
+        }
+        let largest = f32::from_bits(largest);
+        let inverse = 127.0 / largest;
+        // Zero, not finite, or so small that the inverse overflows.
+        let inverse = if inverse.is_finite() { inverse } else { 0.0 };
+        // A block too small to invert is zero; its scale would be as good as zero.
+        let scale = if inverse == 0.0 && largest < 1.0 { 0.0 } else { largest / 127.0 };
+        // Adding 1.5 · 2²³ leaves the nearest integer in the mantissa.
+        const MAGIC: f32 = 12_582_912.0;
+        let mut rounded = [0i32; GROUP];
+        for (rounded, v) in rounded.iter_mut().zip(x) {
+            *rounded = ((v * inverse + MAGIC).to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32);
+        }
+        let words = &mut self.quants[block * (GROUP / 4)..][..GROUP / 4];
+        for (word, q) in words.iter_mut().zip(rounded.as_chunks::<4>().0) {
+            let byte = |i: usize| (q[i] as u32 & 0xff) << (8 * i);
+            *word = byte(0) | byte(1) | byte(2) | byte(3);
+        }
+        let mut halves = [0i32; 2];
+        for (half, q) in halves.iter_mut().zip(rounded.as_chunks::<{ GROUP / 2 }>().0) {
+            for q in q {
+                *half = half.wrapping_add(*q);
+            }
+        }
+        self.scales[block] = scale;
+        self.halves[block] = [halves[0] as i16, halves[1] as i16];
+        let whole = halves[0].wrapping_add(halves[1]);
+        self.sums[block] = [halves[0], halves[1], whole].map(|sum| scale * sum as f32);
+    }
+}
+
+/// Rows of activations, quantised.
+pub(in super::super) struct Quantised {
+    /// `[stretch][row]`.
+    stretches: Vec<Stretch>,
+    rows: usize,
+    correction: i32,
+}
+
+/// Quantises elements from `start` on of some rows.
+struct Quantise<'a> {
+    x: &'a [f32],
+    k: usize,
+    start: usize,
+    to: &'a mut [Stretch],
+}
+
+impl Kernel for Quantise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (row, to) in self.x.chunks_exact(self.k).zip(self.to) {
+            let row = &row[self.start..row.len().min(self.start + PANEL_ELEMS)];
+            for (block, x) in row.as_chunks::<GROUP>().0.iter().enumerate() {
+                to.set_block(block, x);
+            }
+        }
+    }
+}
+
+impl Quantised {
+    /// Quantises rows of `k` elements, whole blocks.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub(super) fn new(parallel: &Parallel, level: Level, x: &[f32], k: usize) -> Result<Self> {
+        /// Rows that one thread takes at a time.
+        const SHARE: usize = 16;
+        assert!(k.is_multiple_of(GROUP) && x.len().checked_rem(k) == Some(0), "{} elements by {k}", x.len());
+        let rows = x.len() / k;
+        let len = rows.checked_mul(k.div_ceil(PANEL_ELEMS));
+        let mut stretches = Vec::new();
+        let reserved = len.is_some_and(|len| stretches.try_reserve_exact(len).is_ok());
+        let Some(len) = len.filter(|_| reserved) else {
+            return Err(Error::op("matmul", format!("no memory for {rows} rows of {k} activations")));
+        };
+        stretches.resize(len, Stretch::ZERO);
+        let grid = Grid {
+            rows: k.div_ceil(PANEL_ELEMS),
+            cols: rows,
+            tile_rows: k.div_ceil(PANEL_ELEMS),
+            tile_cols: SHARE,
+        };
+        parallel.for_each_tile(
+            &mut stretches,
+            grid,
+            || (),
+            |mut tile, ()| {
+                let cols = tile.cols();
+                let x = &x[cols.start * k..cols.end * k];
+                for stretch in tile.rows() {
+                    level.run(Quantise { x, k, start: stretch * PANEL_ELEMS, to: tile.row(stretch) });
+                }
+            },
+        );
+        Ok(Self { stretches, rows, correction: 0 })
+    }
+
+    /// Sets the corrections for weights whose quants are `-correction` more than they should be.
+    pub(super) fn correct(&mut self, correction: i32) {
+        if self.correction == correction {
+            return;
+        }
+        self.correction = correction;
+        for stretch in &mut self.stretches {
+            for (to, halves) in stretch.corrections.iter_mut().zip(&stretch.halves) {
+                let [first, second] = halves.map(|half| correction * i32::from(half));
+                *to = [first, second, first + second];
+            }
+        }
+    }
+
+    /// The blocks of all rows that meet one panel.
+    pub(super) fn stretch(&self, idx: usize) -> &[Stretch] {
+        &self.stretches[idx * self.rows..][..self.rows]
+    }
+}

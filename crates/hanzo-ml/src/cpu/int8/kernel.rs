@@ -1,0 +1,205 @@
+//! The product of sixteen rows of a weight with rows of activations, written once for every instruction set.
+
+use hanzo_quant::{GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel};
+
+use super::{
+    COLUMNS, Meeting, Quantised, Rows,
+    activations::{Stretch, WHOLE},
+    level::{Int8, Int8Kernel},
+};
+
+/// Words of a block of 32.
+const WORDS: usize = GROUP / 4;
+
+/// `totals[i][c] = x[rows[i]] · weight[first + c]`; columns past the matrix's end are meaningless.
+pub(super) struct Columns<'a> {
+    pub weight: &'a Rows<'a>,
+    pub first: usize,
+    pub x: &'a Quantised,
+    pub meeting: &'a Meeting<'a>,
+    pub panels: &'a mut [Panel; 2],
+    pub blocks: &'a mut Vec<u8>,
+    pub totals: &'a mut [[f32; COLUMNS]],
+}
+
+impl Int8Kernel for Columns<'_> {
+    /// Chooses the variant for the weight's format. How many products a 16-bit sum holds is 32767 / (2 · 127 · max); a
+    /// variant that adds fewer is right as well, so that not every pair has its own.
+    #[inline(always)]
+    fn run<L: Int8, const V: usize, const C: usize>(self, l: L) {
+        let format = self.weight.format();
+        let halves = format.scale_group < GROUP;
+        match (self.weight.range().max, halves, format.symmetric) {
+            (0..=15, false, true) => self.variant::<L, 8, false, false, V, C>(l),
+            (0..=15, false, false) => self.variant::<L, 8, false, true, V, C>(l),
+            (16..=31, false, true) => self.variant::<L, 4, false, false, V, C>(l),
+            (16..=31, false, false) => self.variant::<L, 4, false, true, V, C>(l),
+            (32..=127, false, true) => self.variant::<L, 1, false, false, V, C>(l),
+            (_, false, true) => self.variant::<L, 0, false, false, V, C>(l),
+            (_, false, false) => self.variant::<L, 0, false, true, V, C>(l),
+            (0..=31, true, true) => self.variant::<L, 4, true, false, V, C>(l),
+            (0..=31, true, false) => self.variant::<L, 4, true, true, V, C>(l),
+            (32..=63, true, true) => self.variant::<L, 2, true, false, V, C>(l),
+            (64..=127, true, true) => self.variant::<L, 1, true, false, V, C>(l),
+            (_, true, true) => self.variant::<L, 0, true, false, V, C>(l),
+            (_, true, false) => self.variant::<L, 0, true, true, V, C>(l),
+        }
+    }
+}
+
+impl Columns<'_> {
+    /// `ADDS` products are added before they widen (0: quants of eight bits); `HALVES`: a scale per 16; `MINIMA`: the
+    /// format has them; `V` vectors hold the sixteen rows; `C` rows of activations at a time.
+    #[inline(always)]
+    fn variant<
+        L: Int8,
+        const ADDS: usize,
+        const HALVES: bool,
+        const MINIMA: bool,
+        const V: usize,
+        const C: usize,
+    >(
+        mut self,
+        l: L,
+    ) {
+        let Meeting { matrix, rows } = *self.meeting;
+        self.totals.fill([0.0; COLUMNS]);
+        for stretch in 0..self.weight.k().div_ceil(PANEL_ELEMS) {
+            let n_groups = self.fill(matrix, stretch);
+            let x = self.x.stretch(stretch);
+            let panels = &*self.panels;
+            let mut totals = &mut self.totals[..rows.len()];
+            let mut rows = rows;
+            while let Some((now, later)) = rows.split_first_chunk::<C>() {
+                let (to, rest) = totals.split_at_mut(C);
+                tile::<L, ADDS, HALVES, MINIMA, V, C>(l, panels, n_groups, now.map(|row| &x[row.1]), to);
+                (rows, totals) = (later, rest);
+            }
+            while let Some((now, later)) = rows.split_first_chunk::<2>() {
+                let (to, rest) = totals.split_at_mut(2);
+                tile::<L, ADDS, HALVES, MINIMA, V, 2>(l, panels, n_groups, now.map(|row| &x[row.1]), to);
+                (rows, totals) = (later, rest);
+            }
+            if let Some(row) = rows.first() {
+                tile::<L, ADDS, HALVES, MINIMA, V, 1>(l, panels, n_groups, [&x[row.1]], totals);
+            }
+        }
+    }
+
+    /// Fills both panels (the second stays as it is past the matrix's end) and gives their number of groups.
+    fn fill(&mut self, matrix: usize, stretch: usize) -> usize {
+        let group = self.first / LANES;
+        let mut n_groups = 0;
+        for (i, panel) in self.panels.iter_mut().enumerate() {
+            if (group + i) * LANES < self.weight.n() {
+                n_groups = self.weight.fill(matrix, group + i, stretch, self.blocks, panel);
+            }
+        }
+        n_groups
+    }
+}
+
+/// Adds to the totals of `C` rows of activations what the panels' groups give.
+#[inline(always)]
+fn tile<
+    L: Int8,
+    const ADDS: usize,
+    const HALVES: bool,
+    const MINIMA: bool,
+    const V: usize,
+    const C: usize,
+>(
+    l: L,
+    panels: &[Panel; 2],
+    n_groups: usize,
+    x: [&Stretch; C],
+    totals: &mut [[f32; COLUMNS]],
+) {
+    let width = L::GROUPS * LANES;
+    let mut acc = [[l.splat(0.0); C]; V];
+    for v in 0..V {
+        for c in 0..C {
+            acc[v][c] = l.load(&totals[c][v * width..]);
+        }
+    }
+    for group in 0..n_groups.min(PANEL_GROUPS) {
+        if HALVES {
+            let sums = dots::<L, ADDS, 4, V, C>(l, panels, WORDS * group, x);
+            finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 0), 0, x, sums, &mut acc);
+            let sums = dots::<L, ADDS, 4, V, C>(l, panels, WORDS * group + WORDS / 2, x);
+            finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 1), 1, x, sums, &mut acc);
+        } else {
+            let sums = dots::<L, ADDS, WORDS, V, C>(l, panels, WORDS * group, x);
+            finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 0), WHOLE, x, sums, &mut acc);
+        }
+    }
+    for v in 0..V {
+        for c in 0..C {
+            l.store(acc[v][c], &mut totals[c][v * width..]);
+        }
+    }
+}
+
+/// Exact sums of the products of `N` words from `first` on.
+#[inline(always)]
+fn dots<L: Int8, const ADDS: usize, const N: usize, const V: usize, const C: usize>(
+    l: L,
+    panels: &[Panel; 2],
+    first: usize,
+    x: [&Stretch; C],
+) -> [[L::I; C]; V] {
+    let mut sums = [[l.splat_i32(0); C]; V];
+    let run = if L::WIDE_SUMS || ADDS > N { N } else { ADDS.max(1) };
+    for start in (first..first + N).step_by(run) {
+        let mut short = [[l.zero(); C]; V];
+        for word in start..start + run {
+            for v in 0..V {
+                let q = l.quants(&panels[v * L::GROUPS..], word);
+                for c in 0..C {
+                    let a = l.activations(x[c].quants[word]);
+                    if ADDS == 0 {
+                        sums[v][c] = l.add_wide_product(sums[v][c], q, a);
+                    } else {
+                        short[v][c] = l.add_product(short[v][c], q, a);
+                    }
+                }
+            }
+        }
+        if ADDS > 0 {
+            for v in 0..V {
+                for c in 0..C {
+                    sums[v][c] = l.add_i32(sums[v][c], l.widen(short[v][c]));
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// Scales the sums of a group or of a half of it, which `part` names among the sums of the activations.
+#[inline(always)]
+fn finish<L: Int8, const ADDS: usize, const MINIMA: bool, const V: usize, const C: usize>(
+    l: L,
+    panels: &[Panel; 2],
+    (group, half): (usize, usize),
+    part: usize,
+    x: [&Stretch; C],
+    sums: [[L::I; C]; V],
+    acc: &mut [[L::F; C]; V],
+) {
+    for c in 0..C {
+        let scale_a = l.splat(x[c].scales[group]);
+        // Quants of formats with minima are unsigned as they are, unless the scalar decoder gave them.
+        let correction = l.splat_i32(x[c].corrections[group][part]);
+        let sum_a = l.splat(x[c].sums[group][part]);
+        for v in 0..V {
+            let panels = &panels[v * L::GROUPS..];
+            let sum = if MINIMA && ADDS > 0 { sums[v][c] } else { l.add_i32(sums[v][c], correction) };
+            let scale = l.mul(l.floats(panels, |p| &p.scales[group][half]), scale_a);
+            acc[v][c] = l.fma(l.to_f32(sum), scale, acc[v][c]);
+            if MINIMA {
+                acc[v][c] = l.fnma(l.floats(panels, |p| &p.minima[group][half]), sum_a, acc[v][c]);
+            }
+        }
+    }
+}

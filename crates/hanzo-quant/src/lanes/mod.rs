@@ -1,0 +1,303 @@
+//! Eight rows of a weight side by side: the layout that vectors read, and how a format's bits become quants there.
+//!
+//! A vector's lanes are eight *rows* of a weight. Blocks of eight rows that stand one above the other are interleaved
+//! field by field ([`Format::interleave`]): a field whose bytes are a multiple of four as words `[word][row]`, another
+//! as `[row]` numbers of its two bytes or one. So byte `at` of the block that starts a word (or a small field) is at
+//! `8 · at` of the interleaved block, and nothing is added or lost. A [`Panel`] is what a product reads: up to 256
+//! elements of eight rows as unsigned bytes, with their scales and minima.
+//!
+//! # To give a format its fast path
+//!
+//! Write one function in the format's file, an `impl EightRows for X`, and the line
+//! `const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());` in its `impl Quant`. Without them the scalar
+//! [`Format::unpack`] fills the panel: the same products, slower for few rows of activations.
+//!
+//! [`EightRows::group`] is `unpack` once more, on words instead of bytes. [`Blocks`] gives the word, half or byte at an
+//! offset of the block for all eight rows; [`Lanes`] has the operations; word `i` of the result has elements `4i` to
+//! `4i + 3`. Quants are unsigned, that is `OFFSET` more than those of `unpack`, and at most `MAX`: the smaller `MAX`
+//! is, the more products the integer kernels can add before they widen (15, 31, 63, 127 are the steps). Scales and
+//! minima are the very bits of `unpack`, so the same products in the same order. With a scale for 32 elements only the
+//! first of the two is used. `group` is a constant after inlining, so shifts by it cost nothing.
+//! `tests/lanes.rs` walks the table and compares every function with `unpack` on random bytes.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod vector;
+
+use std::marker::PhantomData;
+
+pub(crate) use vector::{Lanes, Portable};
+
+pub use vector::LANES;
+
+use crate::{
+    Format, GROUP, Unpack,
+    format::layout::{Quant, bytes_of},
+};
+
+/// Elements of a row that a panel holds at most: the longest block.
+pub const PANEL_ELEMS: usize = 256;
+
+/// Groups of a panel.
+pub const PANEL_GROUPS: usize = PANEL_ELEMS / GROUP;
+
+/// Words of a row and group.
+const WORDS: usize = GROUP / 4;
+
+/// Up to [`PANEL_ELEMS`] elements of eight rows, as products read them.
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub struct Panel {
+    /// Unsigned quants: word `k` holds elements `4k` to `4k + 3` of each row, the first one lowest.
+    pub quants: [[u32; LANES]; PANEL_ELEMS / 4],
+    /// Scale of each group and half. Where 32 elements or more share a scale, only the first half's is set.
+    pub scales: [[[f32; LANES]; 2]; PANEL_GROUPS],
+    /// Minimum of each group and half, likewise. Not set for symmetric formats.
+    pub minima: [[[f32; LANES]; 2]; PANEL_GROUPS],
+}
+
+impl Panel {
+    /// A panel of zeros.
+    pub const ZERO: Self = Self {
+        quants: [[0; LANES]; PANEL_ELEMS / 4],
+        scales: [[[0.0; LANES]; 2]; PANEL_GROUPS],
+        minima: [[[0.0; LANES]; 2]; PANEL_GROUPS],
+    };
+}
+
+/// Fills a panel from interleaved whole blocks, at most [`PANEL_ELEMS`] elements a row. Panics on another length.
+pub type Fill = fn(blocks: &[u8], panel: &mut Panel);
+
+/// How a format's interleaved blocks become panels.
+#[derive(Clone, Copy, Debug)]
+pub struct PanelFill {
+    /// What is added to the quants of [`Format::unpack`] to make them unsigned.
+    pub offset: u8,
+    /// The largest unsigned quant.
+    pub max: u8,
+    /// With the widest instructions of this processor.
+    pub fill: Fill,
+    /// With the target's baseline instructions: the same bits.
+    pub fill_baseline: Fill,
+}
+
+impl PanelFill {
+    pub(crate) const fn of<T: EightRows>() -> Self {
+        Self { offset: T::OFFSET, max: T::MAX, fill: fill::<T>, fill_baseline: fill_baseline::<T> }
+    }
+}
+
+/// A format that is decoded eight rows at a time.
+pub(crate) trait EightRows: Quant {
+    /// What makes the quants unsigned.
+    const OFFSET: u8;
+    /// The largest unsigned quant.
+    const MAX: u8;
+
+    /// Group `group` of a block of eight rows. Implementations carry `#[inline(always)]`.
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L>;
+}
+
+/// [`crate::Group`] for eight rows.
+pub(crate) struct LaneGroup<L: Lanes> {
+    /// Unsigned quants.
+    pub quants: [L::U; WORDS],
+    /// One scale per 16 quants.
+    pub scales: [L::F; 2],
+    /// One minimum per 16 quants; nothing for a symmetric format.
+    pub minima: Option<[L::F; 2]>,
+}
+
+/// One block of each of eight rows, interleaved.
+#[derive(Clone, Copy)]
+pub(crate) struct Blocks<'a, L> {
+    lanes: L,
+    bytes: &'a [u8],
+}
+
+impl<'a, L: Lanes> Blocks<'a, L> {
+    /// The word at byte `at`, which starts a word of a field.
+    #[inline(always)]
+    pub(crate) fn word(self, at: usize) -> L::U {
+        self.lanes.load(self.part(at))
+    }
+
+    /// The field of two bytes at byte `at`.
+    #[inline(always)]
+    pub(crate) fn half(self, at: usize) -> L::U {
+        self.lanes.load_u16(self.part(at))
+    }
+
+    /// The field of one byte at byte `at`.
+    #[inline(always)]
+    #[expect(dead_code, reason = "for the one format with such a field")]
+    pub(crate) fn byte(self, at: usize) -> L::U {
+        self.lanes.load_u8(self.part(at))
+    }
+
+    /// The half float at byte `at`, a field of its own.
+    #[inline(always)]
+    pub(crate) fn f16(self, at: usize) -> L::F {
+        self.lanes.from_f16(self.half(at))
+    }
+
+    #[inline(always)]
+    fn part<const LEN: usize>(self, at: usize) -> &'a [u8; LEN] {
+        self.bytes[LANES * at..].first_chunk().expect("a block has all the bytes of its format")
+    }
+}
+
+/// Work that is compiled for each instruction set.
+trait Job {
+    type Output;
+
+    /// Does the work. Implementations carry `#[inline(always)]`.
+    fn run<L: Lanes>(self, l: L) -> Self::Output;
+}
+
+fn run_widest<J: Job>(job: J) -> J::Output {
+    #[cfg(target_arch = "x86_64")]
+    let job = match avx2::run(job) {
+        Ok(output) => return output,
+        Err(job) => job,
+    };
+    job.run(Portable)
+}
+
+struct FillPanel<'a, T> {
+    blocks: &'a [u8],
+    panel: &'a mut Panel,
+    format: PhantomData<T>,
+}
+
+impl<T: EightRows> FillPanel<'_, T> {
+    /// One group of a block, its index a constant.
+    #[inline(always)]
+    fn group<L: Lanes, const GROUP_IDX: usize>(&mut self, l: L, block: Blocks<'_, L>, first: usize) {
+        if GROUP_IDX >= T::ELEMS / GROUP {
+            return;
+        }
+        let LaneGroup { quants, scales, minima } = T::group(l, block, GROUP_IDX);
+        let group = first + GROUP_IDX;
+        for (word, quants) in quants.into_iter().enumerate() {
+            l.store(quants, &mut self.panel.quants[WORDS * group + word]);
+        }
+        let n_halves = if T::SCALE_GROUP < GROUP { 2 } else { 1 };
+        for half in 0..n_halves {
+            l.store_f32(scales[half], &mut self.panel.scales[group][half]);
+            if let Some(minima) = minima {
+                l.store_f32(minima[half], &mut self.panel.minima[group][half]);
+            }
+        }
+    }
+}
+
+impl<T: EightRows> Job for FillPanel<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(mut self, l: L) {
+        let blocks = self.blocks;
+        let groups = T::ELEMS / GROUP;
+        for (block, bytes) in blocks.chunks_exact(LANES * bytes_of(T::FIELDS)).enumerate() {
+            let (block, first) = (Blocks { lanes: l, bytes }, block * groups);
+            self.group::<L, 0>(l, block, first);
+            self.group::<L, 1>(l, block, first);
+            self.group::<L, 2>(l, block, first);
+            self.group::<L, 3>(l, block, first);
+            self.group::<L, 4>(l, block, first);
+            self.group::<L, 5>(l, block, first);
+            self.group::<L, 6>(l, block, first);
+            self.group::<L, 7>(l, block, first);
+        }
+    }
+}
+
+impl<'a, T: EightRows> FillPanel<'a, T> {
+    fn new(blocks: &'a [u8], panel: &'a mut Panel) -> Self {
+        const { assert!(T::ELEMS <= PANEL_ELEMS) };
+        let bytes = LANES * bytes_of(T::FIELDS);
+        assert!(
+            blocks.len().is_multiple_of(bytes) && blocks.len() / bytes <= PANEL_ELEMS / T::ELEMS,
+            "{} bytes are not at most {PANEL_ELEMS} elements of eight rows",
+            blocks.len()
+        );
+        Self { blocks, panel, format: PhantomData }
+    }
+}
+
+fn fill<T: EightRows>(blocks: &[u8], panel: &mut Panel) {
+    run_widest(FillPanel::<T>::new(blocks, panel));
+}
+
+fn fill_baseline<T: EightRows>(blocks: &[u8], panel: &mut Panel) {
+    FillPanel::<T>::new(blocks, panel).run(Portable);
+}
+
+impl Format {
+    /// Interleaves blocks of up to eight rows; rows that are missing become zeros. Each row has the blocks of
+    /// `out.len() / (8 · block_bytes)`.
+    ///
+    /// # Panics
+    /// If there are more than eight rows, or a row or `out` has another length: bugs of the caller.
+    pub fn interleave(&self, rows: &[&[u8]], out: &mut [u8]) {
+        let n_blocks = out.len() / (LANES * self.block_bytes);
+        assert!(rows.len() <= LANES && out.len() == n_blocks * LANES * self.block_bytes, "{self:?}");
+        assert!(rows.iter().all(|row| row.len() == n_blocks * self.block_bytes), "{self:?}");
+        if rows.len() < LANES {
+            out.fill(0);
+        }
+        for (block, out) in out.chunks_exact_mut(LANES * self.block_bytes).enumerate() {
+            let start = block * self.block_bytes;
+            for (lane, row) in rows.iter().enumerate() {
+                let mut at = 0;
+                for field in self.fields {
+                    let (from, to) =
+                        (&row[start + at..][..field.bytes], &mut out[LANES * at..][..LANES * field.bytes]);
+                    match field.bytes {
+                        n if n.is_multiple_of(4) => scatter::<4>(from, lane, to),
+                        n if n.is_multiple_of(2) => scatter::<2>(from, lane, to),
+                        _ => scatter::<1>(from, lane, to),
+                    }
+                    at += field.bytes;
+                }
+            }
+        }
+    }
+
+    /// Fills a panel with the scalar decoder: the definition of every [`PanelFill`], with quants that are 128 more than
+    /// those of [`Format::unpack`]. Each of up to eight rows has the same whole blocks of at most [`PANEL_ELEMS`]
+    /// elements; lanes without a row keep what they had.
+    ///
+    /// # Panics
+    /// On a format of plain numbers, more rows, or rows of another length: bugs of the caller.
+    pub fn fill_scalar(&self, rows: &[&[u8]], panel: &mut Panel) {
+        let Unpack::Int(unpack) = self.unpack else { panic!("{self:?} has no quants") };
+        assert!(rows.len() <= LANES, "{} rows", rows.len());
+        for (lane, row) in rows.iter().enumerate() {
+            assert!(row.len().is_multiple_of(self.block_bytes), "{self:?}");
+            let groups = self.block_elems / GROUP;
+            for (block, bytes) in row.chunks_exact(self.block_bytes).enumerate() {
+                for g in 0..groups {
+                    let (group, at) = (unpack(bytes, g), block * groups + g);
+                    for (word, quants) in group.quants.as_chunks::<4>().0.iter().enumerate() {
+                        let unsigned = quants.map(|q| (q as u8) ^ 0x80);
+                        panel.quants[WORDS * at + word][lane] = u32::from_le_bytes(unsigned);
+                    }
+                    for half in 0..2 {
+                        panel.scales[at][half][lane] = group.scales[half];
+                        panel.minima[at][half][lane] = group.minima[half];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Copies pieces of `LEN` bytes to places eight pieces apart.
+#[inline(always)]
+fn scatter<const LEN: usize>(from: &[u8], lane: usize, to: &mut [u8]) {
+    for (piece, from) in from.as_chunks::<LEN>().0.iter().enumerate() {
+        to[(piece * LANES + lane) * LEN..][..LEN].copy_from_slice(from);
+    }
+}

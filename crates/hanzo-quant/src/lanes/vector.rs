@@ -1,0 +1,324 @@
+//! Vectors of eight lanes, one lane a row, with just the operations that the formats' bits need.
+//!
+//! [`Portable`] is the definition; every other implementation gives the same bits for every operation (a test compares
+//! them). Everything is `#[inline(always)]`, so that it lands in the function that enables the instructions.
+
+use crate::format::bits::f16_to_f32;
+
+/// Lanes of a vector: rows that are worked on side by side.
+pub const LANES: usize = 8;
+
+/// The operations of one instruction set; a value is the proof that the processor has it.
+///
+/// `U` is a vector of eight u32 words (of four bytes each, the first one lowest), `F` of eight f32.
+#[allow(dead_code, reason = "an operation may wait for the format that needs it")]
+pub(crate) trait Lanes: Copy {
+    /// Eight u32.
+    type U: Copy;
+    /// Eight f32.
+    type F: Copy;
+
+    /// Eight words in memory.
+    fn load(self, bytes: &[u8; 32]) -> Self::U;
+    /// Eight 16-bit numbers, widened with zeros.
+    fn load_u16(self, bytes: &[u8; 16]) -> Self::U;
+    /// Eight bytes, widened with zeros.
+    fn load_u8(self, bytes: &[u8; 8]) -> Self::U;
+    /// The same word in each lane.
+    fn splat(self, word: u32) -> Self::U;
+    /// The words in memory order.
+    fn store(self, v: Self::U, out: &mut [u32; LANES]);
+    /// The numbers in memory order.
+    fn store_f32(self, v: Self::F, out: &mut [f32; LANES]);
+
+    fn and(self, a: Self::U, b: Self::U) -> Self::U;
+    fn or(self, a: Self::U, b: Self::U) -> Self::U;
+    fn xor(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Each word shifted up by `n` below 32.
+    fn shl(self, a: Self::U, n: u32) -> Self::U;
+    /// Each word shifted down by `n` below 32, zeros coming in.
+    fn shr(self, a: Self::U, n: u32) -> Self::U;
+    /// Wrapping sum of words.
+    fn add(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Wrapping difference of words.
+    fn sub(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Low word of the product of words.
+    fn mul(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Wrapping sum of bytes.
+    fn add_u8(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Wrapping difference of bytes.
+    fn sub_u8(self, a: Self::U, b: Self::U) -> Self::U;
+    /// 0xff in each byte where `a` and `b` are the same, else 0.
+    fn eq_u8(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Low 16 bits of the product of 16-bit halves.
+    fn mul_u16(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Each byte of `codes`, which must be below 16, replaced by its entry of the table.
+    fn lookup(self, table: &[u8; 16], codes: Self::U) -> Self::U;
+    /// The entry of a table (a power of two long) at each lane's index modulo its length, as a word.
+    fn gather(self, table: &[[i8; 4]], idx: Self::U) -> Self::U;
+
+    /// The half float in the low 16 bits of each word; the high ones must be zero.
+    fn from_f16(self, a: Self::U) -> Self::F;
+    /// Each word as a signed number.
+    fn from_i32(self, a: Self::U) -> Self::F;
+    /// Each word as the bits of a number.
+    fn from_bits(self, a: Self::U) -> Self::F;
+    /// Product, rounded once.
+    fn mul_f32(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The other sign.
+    fn neg_f32(self, a: Self::F) -> Self::F;
+
+    /// The word at `byte` (0 to 3) of each lane's word, as a number from 0 to 255.
+    #[inline(always)]
+    fn byte(self, a: Self::U, byte: usize) -> Self::U {
+        self.and(self.shr(a, 8 * byte as u32), self.splat(0xff))
+    }
+
+    /// Bits of each byte: `(byte >> n) & mask`, for an `n` and a mask of at most `8 − n` bits.
+    #[inline(always)]
+    fn bits(self, a: Self::U, n: u32, mask: u8) -> Self::U {
+        self.and(self.shr(a, n), self.splat(u32::from(mask) * 0x0101_0101))
+    }
+}
+
+/// Plain Rust for any processor.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+type U = [u32; LANES];
+
+#[inline(always)]
+fn each<T>(f: impl Fn(usize) -> T) -> [T; LANES] {
+    std::array::from_fn(f)
+}
+
+/// `f` of each pair of bytes.
+#[inline(always)]
+fn bytewise(a: U, b: U, f: impl Fn(u8, u8) -> u8) -> U {
+    each(|i| {
+        let (a, b) = (a[i].to_le_bytes(), b[i].to_le_bytes());
+        u32::from_le_bytes(std::array::from_fn(|k| f(a[k], b[k])))
+    })
+}
+
+impl Lanes for Portable {
+    type U = U;
+    type F = [f32; LANES];
+
+    #[inline(always)]
+    fn load(self, bytes: &[u8; 32]) -> U {
+        let words = bytes.as_chunks::<4>().0;
+        each(|i| u32::from_le_bytes(words[i]))
+    }
+
+    #[inline(always)]
+    fn load_u16(self, bytes: &[u8; 16]) -> U {
+        let halves = bytes.as_chunks::<2>().0;
+        each(|i| u32::from(u16::from_le_bytes(halves[i])))
+    }
+
+    #[inline(always)]
+    fn load_u8(self, bytes: &[u8; 8]) -> U {
+        each(|i| u32::from(bytes[i]))
+    }
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> U {
+        [word; LANES]
+    }
+
+    #[inline(always)]
+    fn store(self, v: U, out: &mut [u32; LANES]) {
+        *out = v;
+    }
+
+    #[inline(always)]
+    fn store_f32(self, v: [f32; LANES], out: &mut [f32; LANES]) {
+        *out = v;
+    }
+
+    #[inline(always)]
+    fn and(self, a: U, b: U) -> U {
+        each(|i| a[i] & b[i])
+    }
+
+    #[inline(always)]
+    fn or(self, a: U, b: U) -> U {
+        each(|i| a[i] | b[i])
+    }
+
+    #[inline(always)]
+    fn xor(self, a: U, b: U) -> U {
+        each(|i| a[i] ^ b[i])
+    }
+
+    #[inline(always)]
+    fn shl(self, a: U, n: u32) -> U {
+        each(|i| a[i] << n)
+    }
+
+    #[inline(always)]
+    fn shr(self, a: U, n: u32) -> U {
+        each(|i| a[i] >> n)
+    }
+
+    #[inline(always)]
+    fn add(self, a: U, b: U) -> U {
+        each(|i| a[i].wrapping_add(b[i]))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: U, b: U) -> U {
+        each(|i| a[i].wrapping_sub(b[i]))
+    }
+
+    #[inline(always)]
+    fn mul(self, a: U, b: U) -> U {
+        each(|i| a[i].wrapping_mul(b[i]))
+    }
+
+    #[inline(always)]
+    fn add_u8(self, a: U, b: U) -> U {
+        bytewise(a, b, u8::wrapping_add)
+    }
+
+    #[inline(always)]
+    fn sub_u8(self, a: U, b: U) -> U {
+        bytewise(a, b, u8::wrapping_sub)
+    }
+
+    #[inline(always)]
+    fn eq_u8(self, a: U, b: U) -> U {
+        bytewise(a, b, |a, b| if a == b { 0xff } else { 0 })
+    }
+
+    #[inline(always)]
+    fn mul_u16(self, a: U, b: U) -> U {
+        let low = |a: u32, b: u32| (a & 0xffff).wrapping_mul(b & 0xffff) & 0xffff;
+        each(|i| low(a[i], b[i]) | low(a[i] >> 16, b[i] >> 16) << 16)
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], codes: U) -> U {
+        each(|i| u32::from_le_bytes(codes[i].to_le_bytes().map(|code| table[usize::from(code & 15)])))
+    }
+
+    #[inline(always)]
+    fn gather(self, table: &[[i8; 4]], idx: U) -> U {
+        assert!(table.len().is_power_of_two(), "a table of {} entries", table.len());
+        each(|i| u32::from_le_bytes(table[idx[i] as usize & (table.len() - 1)].map(|byte: i8| byte as u8)))
+    }
+
+    #[inline(always)]
+    fn from_f16(self, a: U) -> [f32; LANES] {
+        each(|i| f16_to_f32(a[i] as u16))
+    }
+
+    #[inline(always)]
+    fn from_i32(self, a: U) -> [f32; LANES] {
+        each(|i| a[i] as i32 as f32)
+    }
+
+    #[inline(always)]
+    fn from_bits(self, a: U) -> [f32; LANES] {
+        each(|i| f32::from_bits(a[i]))
+    }
+
+    #[inline(always)]
+    fn mul_f32(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        each(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn neg_f32(self, a: [f32; LANES]) -> [f32; LANES] {
+        each(|i| -a[i])
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::{
+        super::{Job, run_widest},
+        *,
+    };
+
+    /// Every operation on two vectors, as bits.
+    struct All {
+        a: U,
+        b: U,
+    }
+
+    fn table() -> Vec<[i8; 4]> {
+        (0..64).map(|i: i8| [i, -i, 3 * i % 50, 7]).collect()
+    }
+
+    impl Job for All {
+        type Output = Vec<(&'static str, [u32; LANES])>;
+
+        #[inline(always)]
+        fn run<L: Lanes>(self, l: L) -> Self::Output {
+            let bytes: Vec<u8> = self.a.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let first = |n: usize| bytes[..n].to_vec();
+            let a = l.load(&bytes.clone().try_into().unwrap());
+            let b = l.load(&self.b.map(u32::to_le_bytes).concat().try_into().unwrap());
+            let codes = l.bits(a, 2, 15);
+            let low = l.and(a, l.splat(0xffff));
+            let words = [
+                ("load", a),
+                ("load_u16", l.load_u16(&first(16).try_into().unwrap())),
+                ("load_u8", l.load_u8(&first(8).try_into().unwrap())),
+                ("and", l.and(a, b)),
+                ("or", l.or(a, b)),
+                ("xor", l.xor(a, b)),
+                ("shl", l.shl(a, 5)),
+                ("shr", l.shr(a, 7)),
+                ("add", l.add(a, b)),
+                ("sub", l.sub(a, b)),
+                ("mul", l.mul(a, b)),
+                ("add_u8", l.add_u8(a, b)),
+                ("sub_u8", l.sub_u8(a, b)),
+                ("eq_u8", l.eq_u8(codes, l.bits(b, 1, 15))),
+                ("mul_u16", l.mul_u16(a, b)),
+                ("lookup", l.lookup(&std::array::from_fn(|i| (i * i) as u8), codes)),
+                ("gather", l.gather(&table(), b)),
+                ("byte", l.byte(a, 3)),
+            ];
+            let floats = [
+                ("from_f16", l.from_f16(low)),
+                ("from_i32", l.from_i32(a)),
+                ("from_bits", l.from_bits(a)),
+                ("mul_f32", l.mul_f32(l.from_i32(a), l.from_f16(low))),
+                ("neg_f32", l.neg_f32(l.from_bits(b))),
+            ];
+            let mut out = Vec::new();
+            for (name, v) in words {
+                let mut words = [0; LANES];
+                l.store(v, &mut words);
+                out.push((name, words));
+            }
+            for (name, v) in floats {
+                let mut values = [0.0; LANES];
+                l.store_f32(v, &mut values);
+                out.push((name, values.map(|v| if v.is_nan() { 0x7fc0_0000 } else { v.to_bits() })));
+            }
+            out
+        }
+    }
+
+    #[test]
+    fn the_widest_instructions_agree_with_plain_rust() {
+        let mut state = 0x2545_f491_4f6c_dd1du64;
+        let mut word = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u32
+        };
+        for _ in 0..2000 {
+            let (a, b) = (each(|_| 0).map(|_: u32| word()), each(|_| 0).map(|_: u32| word()));
+            for (ours, plain) in run_widest(All { a, b }).iter().zip(&All { a, b }.run(Portable)) {
+                assert_eq!(ours, plain, "{a:x?} {b:x?}");
+            }
+        }
+    }
+}

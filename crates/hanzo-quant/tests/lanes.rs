@@ -1,0 +1,159 @@
+//! Eight rows side by side against the scalar decoder of one, for every format: the interleaved layout loses nothing,
+//! and the formats' functions give the bits of `unpack`.
+
+use hanzo_quant::{FORMATS, Format, GROUP, LANES, PANEL_ELEMS, Panel, Unpack};
+
+/// Marsaglia's xorshift64, for bytes that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn bytes(&mut self, n: usize) -> Vec<u8> {
+        let next = |state: &mut u64| {
+            *state ^= *state << 13;
+            *state ^= *state >> 7;
+            *state ^= *state << 17;
+            (*state >> 32) as u8
+        };
+        (0..n).map(|_| next(&mut self.0)).collect()
+    }
+}
+
+fn interleave(format: &Format, rows: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = vec![0xee; rows[0].len() * LANES];
+    let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+    format.interleave(&rows, &mut out);
+    out
+}
+
+/// A value that differs from what any decoder gives, so that what is not written shows.
+fn stale() -> Panel {
+    let mut panel = Panel::ZERO;
+    panel.quants = [[0xdead_beef; LANES]; PANEL_ELEMS / 4];
+    panel.scales = [[[-77.0; LANES]; 2]; PANEL_ELEMS / GROUP];
+    panel.minima = panel.scales;
+    panel
+}
+
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+}
+
+/// Compares `n_rows` lanes of a panel with `unpack`.
+fn check(format: &Format, rows: &[Vec<u8>], panel: &Panel, offset: u8, max: u8) {
+    let Unpack::Int(unpack) = format.unpack else { panic!("{format:?}") };
+    let halves = if format.scale_group < GROUP { 2 } else { 1 };
+    for (lane, row) in rows.iter().enumerate() {
+        let groups_of = |block| (0..format.block_elems / GROUP).map(move |g| unpack(block, g));
+        for (g, group) in row.chunks(format.block_bytes).flat_map(groups_of).enumerate() {
+            let place = format!("{format:?}, row {lane}, group {g}");
+            for (i, quant) in group.quants.into_iter().enumerate() {
+                let ours = panel.quants[8 * g + i / 4][lane].to_le_bytes()[i % 4];
+                assert_eq!(i32::from(ours), i32::from(quant) + i32::from(offset), "{place}, quant {i}");
+                assert!(ours <= max, "{place}, quant {i}: {ours} is more than {max}");
+            }
+            for half in 0..halves {
+                let (ours, scale) = (panel.scales[g][half][lane], group.scales[half]);
+                assert!(same(ours, scale), "{place}, half {half}: scale {ours} for {scale}");
+                let (ours, minimum) = (panel.minima[g][half][lane], group.minima[half]);
+                assert!(format.symmetric || same(ours, minimum), "{place}: minimum {ours} for {minimum}");
+            }
+        }
+    }
+}
+
+fn integer_formats() -> impl Iterator<Item = &'static Format> {
+    FORMATS.iter().filter(|f| matches!(f.unpack, Unpack::Int(_)))
+}
+
+#[test]
+fn panels_hold_what_unpack_gives() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut n_fast = 0;
+    for f in integer_formats() {
+        for round in 0..40 {
+            let n_blocks = 1 + round % (PANEL_ELEMS / f.block_elems);
+            let n_rows = if round % 3 == 0 { 1 + round % LANES } else { LANES };
+            let rows: Vec<_> = (0..n_rows).map(|_| random.bytes(n_blocks * f.block_bytes)).collect();
+            let slices: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+            let mut panel = stale();
+            f.fill_scalar(&slices, &mut panel);
+            check(f, &rows, &panel, 128, 255);
+            let Some(fast) = &f.panel else { continue };
+            n_fast += 1;
+            let blocks = interleave(f, &rows);
+            for fill in [fast.fill, fast.fill_baseline] {
+                let mut panel = stale();
+                fill(&blocks, &mut panel);
+                check(f, &rows, &panel, fast.offset, fast.max);
+            }
+        }
+    }
+    assert!(n_fast >= 6 * 40);
+}
+
+/// Every kind of half float, and every byte, in every place of a block.
+#[test]
+fn extreme_bytes_are_no_exception() {
+    for f in integer_formats() {
+        let Some(fast) = &f.panel else { continue };
+        for byte in [0x00, 0xff, 0x80, 0x7f, 0x7c, 0xfc, 0x01, 0x03] {
+            for other in [0x00, 0xff, 0x7c] {
+                let row = |lane: usize| {
+                    (0..f.block_bytes).map(move |i| if (i + lane) % 3 == 0 { other } else { byte })
+                };
+                let rows: Vec<Vec<u8>> = (0..LANES).map(|lane| row(lane).collect()).collect();
+                for fill in [fast.fill, fast.fill_baseline] {
+                    let mut panel = stale();
+                    fill(&interleave(f, &rows), &mut panel);
+                    check(f, &rows, &panel, fast.offset, fast.max);
+                }
+            }
+        }
+    }
+}
+
+/// Asymmetric formats have unsigned quants already, so that products never need both an offset and minima.
+#[test]
+fn an_offset_and_minima_exclude_each_other() {
+    for f in integer_formats() {
+        if let Some(fast) = &f.panel {
+            assert!(f.symmetric || fast.offset == 0, "{f:?}");
+        }
+    }
+}
+
+#[test]
+fn interleaving_moves_every_byte_to_its_place() {
+    let mut random = Random(0x0123_4567_89ab_cdef);
+    for f in FORMATS {
+        for n_rows in [1, 3, LANES] {
+            let rows: Vec<_> = (0..n_rows).map(|_| random.bytes(3 * f.block_bytes)).collect();
+            let blocks = interleave(f, &rows);
+            for (block, bytes) in blocks.chunks(LANES * f.block_bytes).enumerate() {
+                let mut at = 0;
+                for field in f.fields {
+                    let piece = match field.bytes % 4 {
+                        0 => 4,
+                        2 => 2,
+                        _ => 1,
+                    };
+                    for i in 0..field.bytes {
+                        for lane in 0..LANES {
+                            let ours = bytes[LANES * at + (i / piece * LANES + lane) * piece + i % piece];
+                            let want = rows.get(lane).map_or(0, |row| row[block * f.block_bytes + at + i]);
+                            assert_eq!(ours, want, "{f:?} {} byte {i}, row {lane}", field.name);
+                        }
+                    }
+                    at += field.bytes;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "are not at most 256 elements")]
+fn a_part_of_a_block_is_refused() {
+    let format = Format::from_name("Q4_K").unwrap();
+    (format.panel.unwrap().fill)(&[0; 144 * LANES - 1], &mut Panel::ZERO.clone());
+}
