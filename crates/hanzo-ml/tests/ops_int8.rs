@@ -91,7 +91,11 @@ fn groups(weight: &QTensor) -> Vec<Vec<Group>> {
     let Unpack::Int(unpack) = format.unpack else { panic!("{format:?}") };
     let row_bytes = weight.row_elems() / format.block_elems * format.block_bytes;
     let of_block = |block| (0..format.block_elems / GROUP).map(move |g| unpack(block, g));
-    weight.bytes().chunks(row_bytes).map(|row| row.chunks(format.block_bytes).flat_map(of_block).collect()).collect()
+    weight
+        .bytes()
+        .chunks(row_bytes)
+        .map(|row| row.chunks(format.block_bytes).flat_map(of_block).collect())
+        .collect()
 }
 
 fn check(name: &str, got: &[f32], want: &[Expected]) {
@@ -114,7 +118,11 @@ fn on_all(name: &str, run: impl Fn(&mut dyn Backend) -> Result<Vec<f32>>, want: 
         assert!(bits(&got) == bits(&other), "{name}: {threads} threads, repack {repack} change the bits");
     }
     for repack in [true, false] {
-        check(&format!("{name}, portable"), &run(&mut Cpu::portable(options(2, repack)).unwrap()).unwrap(), want);
+        check(
+            &format!("{name}, portable"),
+            &run(&mut Cpu::portable(options(2, repack)).unwrap()).unwrap(),
+            want,
+        );
     }
     got
 }
@@ -179,7 +187,8 @@ fn a_large_weight_is_cut_into_tiles() {
         let weight = rng.weight(format, vec![n, k]);
         let x = rng.floats(rows * k);
         let groups = groups(&weight);
-        let want: Vec<_> = x.chunks(k).flat_map(|x| groups.iter().map(|row| expected(x, row, false))).collect();
+        let want: Vec<_> =
+            x.chunks(k).flat_map(|x| groups.iter().map(|row| expected(x, row, false))).collect();
         on_all(name, |b| matmul(b, &x, &weight, None), &want);
     }
 }
@@ -214,7 +223,10 @@ fn moe_matmul_against_f64_and_the_dense_product() {
             let bytes = weight.bytes()[expert as usize * expert_bytes..][..expert_bytes].to_vec();
             let dense = QTensor::new("e", format, vec![n, k], Bytes::owned(bytes)).unwrap();
             let alone = matmul(&mut Cpu::new(options(1, false)).unwrap(), row(entry), &dense, None).unwrap();
-            assert!(bits(&alone) == bits(&got[entry * n..][..n]), "{format:?}: entry {entry} differs from dense");
+            assert!(
+                bits(&alone) == bits(&got[entry * n..][..n]),
+                "{format:?}: entry {entry} differs from dense"
+            );
         }
     }
 }
