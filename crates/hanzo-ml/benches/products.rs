@@ -208,7 +208,7 @@ fn measure(backend: &mut dyn Backend, format: &'static Format, budget: f64) -> R
 fn run() -> Result<(), Failure> {
     let options = Options::parse(std::env::args().skip(1))?;
     let limits = limits::measure(&Parallel::new(options.threads)?)?;
-    let cpu = || Cpu::new(CpuOptions { threads: options.threads });
+    let cpu = || Cpu::new(CpuOptions { threads: options.threads, ..CpuOptions::default() });
     let int8 = limits.int8_ops_per_s;
     if !options.json {
         let int8 = int8.map_or_else(String::new, |ops| format!(", {:.0} GOP/s int8", ops / 1e9));

@@ -5,7 +5,7 @@ use hanzo_quant::{GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel};
 use super::{
     COLUMNS, Meeting, Quantised, Rows,
     activations::{Stretch, WHOLE},
-    level::{Int8, Int8Kernel},
+    level::{Int8, Int8Kernel, Int8Level},
 };
 
 /// Words of a block of 32.
@@ -22,36 +22,54 @@ pub(super) struct Columns<'a> {
     pub totals: &'a mut [[f32; COLUMNS]],
 }
 
-impl Int8Kernel for Columns<'_> {
-    /// Chooses the variant for the weight's format. How many products a 16-bit sum holds is 32767 / (2 · 127 · max); a
-    /// variant that adds fewer is right as well, so that not every pair has its own.
-    #[inline(always)]
-    fn run<L: Int8, const V: usize, const C: usize>(self, l: L) {
+impl<'a> Columns<'a> {
+    /// Chooses the variant for the weight's format. One that adds fewer products is right as well, so that a variant
+    /// serves several formats.
+    pub(super) fn run(self, level: Int8Level) {
         let format = self.weight.format();
-        let halves = format.scale_group < GROUP;
-        match (self.weight.range().max, halves, format.symmetric) {
-            (0..=15, false, true) => self.variant::<L, 8, false, false, V, C>(l),
-            (0..=15, false, false) => self.variant::<L, 8, false, true, V, C>(l),
-            (16..=31, false, true) => self.variant::<L, 4, false, false, V, C>(l),
-            (16..=31, false, false) => self.variant::<L, 4, false, true, V, C>(l),
-            (32..=127, false, true) => self.variant::<L, 1, false, false, V, C>(l),
-            (_, false, true) => self.variant::<L, 0, false, false, V, C>(l),
-            (_, false, false) => self.variant::<L, 0, false, true, V, C>(l),
-            (0..=31, true, true) => self.variant::<L, 4, true, false, V, C>(l),
-            (0..=31, true, false) => self.variant::<L, 4, true, true, V, C>(l),
-            (32..=63, true, true) => self.variant::<L, 2, true, false, V, C>(l),
-            (64..=127, true, true) => self.variant::<L, 1, true, false, V, C>(l),
-            (_, true, true) => self.variant::<L, 0, true, false, V, C>(l),
-            (_, true, false) => self.variant::<L, 0, true, true, V, C>(l),
+        let (halves, minima) = (format.scale_group < GROUP, !format.symmetric);
+        let adds = level.sum_len(self.weight.range().max);
+        match (adds, halves, minima) {
+            (8.., false, false) => level.run(Variant::<8, false, false>(self)),
+            (8.., false, true) => level.run(Variant::<8, false, true>(self)),
+            (4..8, false, false) => level.run(Variant::<4, false, false>(self)),
+            (4..8, false, true) => level.run(Variant::<4, false, true>(self)),
+            (1..4, false, false) => level.run(Variant::<1, false, false>(self)),
+            (1..4, false, true) => level.run(Variant::<1, false, true>(self)),
+            (0, false, false) => level.run(Variant::<0, false, false>(self)),
+            (0, false, true) => level.run(Variant::<0, false, true>(self)),
+            (4.., true, false) => level.run(Variant::<4, true, false>(self)),
+            (4.., true, true) => level.run(Variant::<4, true, true>(self)),
+            (2..4, true, false) => level.run(Variant::<2, true, false>(self)),
+            (1..2, true, false) => level.run(Variant::<1, true, false>(self)),
+            (1..4, true, true) => level.run(Variant::<1, true, true>(self)),
+            (0, true, false) => level.run(Variant::<0, true, false>(self)),
+            (0, true, true) => level.run(Variant::<0, true, true>(self)),
         }
     }
 }
 
-impl Columns<'_> {
-    /// `ADDS` products are added before they widen (0: quants of eight bits); `HALVES`: a scale per 16; `MINIMA`: the
-    /// format has them; `V` vectors hold the sixteen rows; `C` rows of activations at a time.
+/// The product for some formats: `ADDS` products are added before they widen (0: quants of eight bits); `HALVES`: there is
+/// a scale per 16; `MINIMA`: there are minima.
+struct Variant<'a, const ADDS: usize, const HALVES: bool, const MINIMA: bool>(Columns<'a>);
+
+impl<const ADDS: usize, const HALVES: bool, const MINIMA: bool> Int8Kernel
+    for Variant<'_, ADDS, HALVES, MINIMA>
+{
     #[inline(always)]
-    fn variant<
+    fn run<L: Int8, const V: usize, const C: usize>(self, l: L) {
+        // A set whose sums are wide uses two variants alone; the others need no code.
+        if L::WIDE_SUMS && ADDS != 0 && ADDS != if HALVES { WORDS / 2 } else { WORDS } {
+            return;
+        }
+        self.0.product::<L, ADDS, HALVES, MINIMA, V, C>(l);
+    }
+}
+
+impl Columns<'_> {
+    /// `V` vectors hold the sixteen rows of the weight; `C` rows of activations at a time.
+    #[inline(always)]
+    fn product<
         L: Int8,
         const ADDS: usize,
         const HALVES: bool,

@@ -133,20 +133,39 @@ impl Int8Level {
         !matches!(self, Self::Portable)
     }
 
+    /// `(Int8::WIDE_SUMS, Int8::SIGNED)`.
+    fn facts(self) -> (bool, bool) {
+        fn of<L: Int8>(_: &L) -> (bool, bool) {
+            (L::WIDE_SUMS, L::SIGNED)
+        }
+        match &self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni(level) => of(level),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni(level) => of(level),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => of(level),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(level) => of(level),
+            Self::Portable => of(&portable::Portable),
+        }
+    }
+
+    /// How many products of quants up to `max` a short sum holds; 0 for quants of 8 bits, which have a way of their own.
+    pub(super) fn sum_len(self, max: u8) -> usize {
+        /// The largest magnitude of an activation, and products in a lane of 16 bits.
+        const ACTIVATION_MAX: usize = 127;
+        const LANE_PRODUCTS: usize = 2;
+        match (max, self.facts().0) {
+            (128.., _) => 0,
+            (_, true) => usize::MAX,
+            (max, false) => i16::MAX as usize / (LANE_PRODUCTS * ACTIVATION_MAX * usize::from(max.max(1))),
+        }
+    }
+
     /// What an activation must be multiplied with to undo the shift of the quants.
     pub(super) fn correction(self, range: QuantRange) -> i32 {
-        let signed = match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Vnni(_) => vnni::Avx512Vnni::SIGNED,
-            #[cfg(target_arch = "x86_64")]
-            Self::AvxVnni(_) => vnni::AvxVnni::SIGNED,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => avx2::Avx2::SIGNED,
-            #[cfg(target_arch = "aarch64")]
-            Self::Neon(_) => neon::Neon::SIGNED,
-            Self::Portable => portable::Portable::SIGNED,
-        };
-        let subtracted = if signed && range.max > 127 { 128 } else { 0 };
+        let subtracted = if self.facts().1 && range.max > 127 { 128 } else { 0 };
         subtracted - i32::from(range.offset)
     }
 

@@ -96,7 +96,7 @@ impl Cpu {
                 let Scratch { panels, blocks, totals } = scratch;
                 let totals = &mut totals[..meeting.rows.len()];
                 for first in tile.cols().step_by(COLUMNS) {
-                    self.int8.run(Columns { weight, first, x, meeting, panels, blocks, totals });
+                    Columns { weight, first, x, meeting, panels, blocks, totals }.run(self.int8);
                     let cols = first..(first + COLUMNS).min(tile.cols().end);
                     matmul::store(&mut tile, totals, cols, |i| meeting.rows[i].0, bias);
                 }

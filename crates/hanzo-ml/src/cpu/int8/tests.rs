@@ -118,15 +118,8 @@ fn columns(level: Int8Level, weight: &Rows<'_>, x: &mut Quantised, n_rows: usize
     let mut totals = vec![[f32::NAN; COLUMNS]; n_rows];
     let meeting = Meeting { matrix: 0, rows: &rows };
     let (mut panels, mut blocks) = ([Panel::ZERO, Panel::ZERO], Vec::new());
-    level.run(Columns {
-        weight,
-        first: 0,
-        x,
-        meeting: &meeting,
-        panels: &mut panels,
-        blocks: &mut blocks,
-        totals: &mut totals,
-    });
+    let (panels, blocks) = (&mut panels, &mut blocks);
+    Columns { weight, first: 0, x, meeting: &meeting, panels, blocks, totals: &mut totals }.run(level);
     totals
 }
 
