@@ -7,7 +7,7 @@ use hanzo_ml::cpu::{Activations, CpuOptions};
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CpuArgs {
     /// What quantised weights are multiplied with
-    #[arg(long, value_name = "TYPE", default_value = "int8")]
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
     activations: ActivationType,
     /// Multiply from the mapped file, without a copy made for speed
     #[arg(long)]

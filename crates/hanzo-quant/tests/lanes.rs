@@ -99,7 +99,7 @@ fn extreme_bytes_are_no_exception() {
         for byte in [0x00, 0xff, 0x80, 0x7f, 0x7c, 0xfc, 0x01, 0x03] {
             for other in [0x00, 0xff, 0x7c] {
                 let row = |lane: usize| {
-                    (0..f.block_bytes).map(move |i| if (i + lane) % 3 == 0 { other } else { byte })
+                    (0..f.block_bytes).map(move |i| if (i + lane).is_multiple_of(3) { other } else { byte })
                 };
                 let rows: Vec<Vec<u8>> = (0..LANES).map(|lane| row(lane).collect()).collect();
                 for fill in [fast.fill, fast.fill_baseline] {

@@ -61,7 +61,7 @@ fn lane_scale_and_minimum<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) ->
         let high = |word| l.shl(field(word, byte + 6, 3), 4);
         (l.or(field(low, byte, 15), high(first.0)), l.or(field(low, byte + 4, 15), high(first.1)))
     };
-    let times = |at: usize, code: L::U| l.mul_f32(block.f16(at), l.from_i32(code));
+    let times = |at: usize, code: L::U| l.mul_f32(block.f16(at), l.i32_to_f32(code));
     (times(0, scale), times(2, minimum))
 }
 
@@ -345,7 +345,7 @@ impl EightRows for Q6K {
         let sign = l.splat(0x80);
         let scale = |byte| {
             let signed = l.sub(l.xor(l.byte(codes, byte), sign), sign);
-            l.mul_f32(d, l.from_i32(signed))
+            l.mul_f32(d, l.i32_to_f32(signed))
         };
         let first = 2 * (group % 2);
         LaneGroup { quants, scales: [scale(first), scale(first + 1)], minima: None }

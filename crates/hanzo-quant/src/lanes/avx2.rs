@@ -148,7 +148,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn from_f16(self, a: __m256i) -> __m256 {
+    fn f16_to_f32(self, a: __m256i) -> __m256 {
         // The numbers fit 16 bits, so the saturating pack keeps them.
         unsafe {
             let (low, high) = (_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
@@ -157,12 +157,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn from_i32(self, a: __m256i) -> __m256 {
+    fn i32_to_f32(self, a: __m256i) -> __m256 {
         unsafe { _mm256_cvtepi32_ps(a) }
     }
 
     #[inline(always)]
-    fn from_bits(self, a: __m256i) -> __m256 {
+    fn bits_to_f32(self, a: __m256i) -> __m256 {
         unsafe { _mm256_castsi256_ps(a) }
     }
 

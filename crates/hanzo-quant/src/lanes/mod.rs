@@ -138,7 +138,7 @@ impl<'a, L: Lanes> Blocks<'a, L> {
     /// The half float at byte `at`, a field of its own.
     #[inline(always)]
     pub(crate) fn f16(self, at: usize) -> L::F {
-        self.lanes.from_f16(self.half(at))
+        self.lanes.f16_to_f32(self.half(at))
     }
 
     #[inline(always)]

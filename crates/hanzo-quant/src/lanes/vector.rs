@@ -58,11 +58,11 @@ pub(crate) trait Lanes: Copy {
     fn gather(self, table: &[[i8; 4]], idx: Self::U) -> Self::U;
 
     /// The half float in the low 16 bits of each word; the high ones must be zero.
-    fn from_f16(self, a: Self::U) -> Self::F;
+    fn f16_to_f32(self, a: Self::U) -> Self::F;
     /// Each word as a signed number.
-    fn from_i32(self, a: Self::U) -> Self::F;
+    fn i32_to_f32(self, a: Self::U) -> Self::F;
     /// Each word as the bits of a number.
-    fn from_bits(self, a: Self::U) -> Self::F;
+    fn bits_to_f32(self, a: Self::U) -> Self::F;
     /// Product, rounded once.
     fn mul_f32(self, a: Self::F, b: Self::F) -> Self::F;
     /// The other sign.
@@ -210,17 +210,17 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn from_f16(self, a: U) -> [f32; LANES] {
+    fn f16_to_f32(self, a: U) -> [f32; LANES] {
         each(|i| f16_to_f32(a[i] as u16))
     }
 
     #[inline(always)]
-    fn from_i32(self, a: U) -> [f32; LANES] {
+    fn i32_to_f32(self, a: U) -> [f32; LANES] {
         each(|i| a[i] as i32 as f32)
     }
 
     #[inline(always)]
-    fn from_bits(self, a: U) -> [f32; LANES] {
+    fn bits_to_f32(self, a: U) -> [f32; LANES] {
         each(|i| f32::from_bits(a[i]))
     }
 
@@ -284,11 +284,11 @@ mod tests {
                 ("byte", l.byte(a, 3)),
             ];
             let floats = [
-                ("from_f16", l.from_f16(low)),
-                ("from_i32", l.from_i32(a)),
-                ("from_bits", l.from_bits(a)),
-                ("mul_f32", l.mul_f32(l.from_i32(a), l.from_f16(low))),
-                ("neg_f32", l.neg_f32(l.from_bits(b))),
+                ("f16_to_f32", l.f16_to_f32(low)),
+                ("i32_to_f32", l.i32_to_f32(a)),
+                ("bits_to_f32", l.bits_to_f32(a)),
+                ("mul_f32", l.mul_f32(l.i32_to_f32(a), l.f16_to_f32(low))),
+                ("neg_f32", l.neg_f32(l.bits_to_f32(b))),
             ];
             let mut out = Vec::new();
             for (name, v) in words {

@@ -131,7 +131,7 @@ impl<'a> Rows<'a> {
         let quants =
             matches!(format.unpack, Unpack::Int(_)) && PANEL_ELEMS.is_multiple_of(format.block_elems);
         let shape = Shape::of(tensor);
-        quants.then(|| Self { tensor, interleaved, shape, fill: format.panel, widest })
+        quants.then_some(Self { tensor, interleaved, shape, fill: format.panel, widest })
     }
 
     /// The weight's format.
