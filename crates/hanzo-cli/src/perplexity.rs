@@ -12,13 +12,11 @@ use hanzo_engine::{
         Windows, surprises,
     },
 };
-use hanzo_ml::{
-    DType,
-    cpu::{Cpu, CpuOptions},
-};
+use hanzo_ml::{DType, cpu::Cpu};
 use serde_json::{Value, json};
 
 use crate::{
+    cpu::CpuArgs,
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
@@ -86,6 +84,8 @@ pub(crate) struct ReadingArgs {
     /// Element type of cached values
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     cache_type_v: CacheType,
+    #[command(flatten)]
+    cpu: CpuArgs,
     /// Pre-tokenizer, where the file does not name a known one
     #[arg(long, value_name = "NAME")]
     pre: Option<String>,
@@ -110,7 +110,7 @@ impl ReadingArgs {
             cache_type_k: DType::from(self.cache_type_k),
             cache_type_v: DType::from(self.cache_type_v),
         };
-        let cpu = Cpu::new(CpuOptions { threads: self.threads })?;
+        let cpu = Cpu::new(self.cpu.options(self.threads))?;
         Ok(Decoder::load(file, Box::new(cpu), options)?)
     }
 }
