@@ -21,7 +21,7 @@ const BOOK: Codebook<8, 2048> = Codebook {
     own_shifts: false,
     code_max: 7.0,
     unit_of_d: 0.125,
-    scales: &[0.19, 0.165, 0.145, 0.125, 0.11],
+    scales: &[0.185, 0.155, 0.13, 0.11],
 };
 
 /// Four points (index and whether the shift is negative) as quants.

@@ -12,7 +12,7 @@ use super::{
 use crate::grids::{self, EVEN_SIGNS, packed};
 
 const fn book<const POINTS: usize>(lattice: &'static Lattice<8, POINTS>) -> Codebook<8, POINTS> {
-    const SCALES: &[f32] = &[0.12, 0.06, 0.05, 0.043, 0.037, 0.032, 0.028];
+    const SCALES: &[f32] = &[0.12, 0.06, 0.049, 0.041, 0.035, 0.03];
     Codebook {
         lattice,
         levels: [8.0, 25.0, 43.0, 0.0, 0.0, 0.0, 0.0, 0.0],

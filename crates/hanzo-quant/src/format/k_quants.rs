@@ -150,6 +150,16 @@ impl EncodeBlock for Q2K {
     }
 }
 
+/// The search of Q3_K and Q6_K. Where all values count the same, the best scale spans them nearly, and neighbouring codes
+/// make up for the rest; where they do not, the farthest value may be one that hardly counts.
+#[inline(always)]
+fn symmetric_effort(weights: Option<&[f32]>) -> Effort {
+    match weights {
+        None => Effort { reach: (-0.5, 0.5), n_trials: 3, n_rounds: 1 },
+        Some(_) => Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 },
+    }
+}
+
 pub(crate) struct Q3K;
 
 impl Quant for Q3K {
@@ -189,9 +199,12 @@ impl EncodeBlock for Q3K {
     #[inline(always)]
     fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (-32.0, 31.0), minimum_max: 0.0 };
-        const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
-        let fitted =
-            SuperBlock::<16>::fit::<16>(Run::new(values, weights), Integers(-4.0, 3.0), CODES, EFFORT);
+        let fitted = SuperBlock::<16>::fit::<16>(
+            Run::new(values, weights),
+            Integers(-4.0, 3.0),
+            CODES,
+            symmetric_effort(weights),
+        );
         let codes = map(&fitted.quants, |q| (q + 4.0) as u8);
         put_high_bit(&codes, 2, &mut block[..32]);
         put_two_bits(&codes, &mut block[32..96]);
@@ -360,9 +373,12 @@ impl EncodeBlock for Q6K {
     #[inline(always)]
     fn encode_block(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
         const CODES: Codes = Codes { scales: (-128.0, 127.0), minimum_max: 0.0 };
-        const EFFORT: Effort = Effort { reach: (-1.0, 1.0), n_trials: 8, n_rounds: 2 };
-        let fitted =
-            SuperBlock::<16>::fit::<16>(Run::new(values, weights), Integers(-32.0, 31.0), CODES, EFFORT);
+        let fitted = SuperBlock::<16>::fit::<16>(
+            Run::new(values, weights),
+            Integers(-32.0, 31.0),
+            CODES,
+            symmetric_effort(weights),
+        );
         let codes = map(&fitted.quants, |q| (q + 32.0) as u8);
         for half in 0..2 {
             let codes = &codes[128 * half..];

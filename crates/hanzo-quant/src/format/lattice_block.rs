@@ -79,17 +79,20 @@ impl<const DIM: usize, const POINTS: usize> Codebook<DIM, POINTS> {
         levels
     }
 
-    /// The points nearest to a group at a scale.
+    /// The points nearest to a group at a scale; with the shifts of `from` if they are settled.
     #[inline(always)]
-    fn nearest<const N: usize>(&self, part: Part<'_, N>, scale: f32, from: &Points) -> Points {
+    fn nearest<const N: usize>(&self, part: Part<'_, N>, scale: f32, from: &Points, settled: bool) -> Points {
         let mut places = [[0; 8]; 2];
-        let mut costs = [[0.0; 8]; 2];
+        let mut costs = [[f32::INFINITY; 8]; 2];
         let n_shifts = if self.shift == 0.0 { 1 } else { 2 };
         let weights = part.weights.as_chunks::<DIM>().0;
         let weighted = part.weighted.as_chunks::<DIM>().0;
         for down in 0..n_shifts {
             let levels = self.shifted(down);
             for k in 0..N / DIM {
+                if settled && usize::from(from.downs >> k & 1) != down {
+                    continue;
+                }
                 let target = Target { weights: &weights[k], weighted: &weighted[k] };
                 (places[down][k], costs[down][k]) =
                     self.lattice.nearest(target, &levels, scale, from.places[k]);
@@ -97,7 +100,8 @@ impl<const DIM: usize, const POINTS: usize> Codebook<DIM, POINTS> {
         }
         let mut points = Points { places: places[0], ..Points::default() };
         if n_shifts == 2 {
-            let all_down = costs[1].iter().sum::<f32>() < costs[0].iter().sum::<f32>();
+            let total = |costs: &[f32; 8]| costs[..N / DIM].iter().sum::<f32>();
+            let all_down = total(&costs[1]) < total(&costs[0]);
             for k in 0..N / DIM {
                 let down = if self.own_shifts { costs[1][k] < costs[0][k] } else { all_down };
                 points.downs |= u8::from(down) << k;
@@ -125,7 +129,7 @@ impl<const DIM: usize, const POINTS: usize> Codebook<DIM, POINTS> {
         let mut best = (0.0, Points::default());
         let mut points = Points::default();
         for factor in self.scales {
-            points = self.nearest(part, root_mean_square * factor, &points);
+            points = self.nearest(part, root_mean_square * factor, &points, false);
             let gain = points.scale() * points.qx;
             if gain > best.0 {
                 best = (gain, points);
@@ -245,7 +249,8 @@ impl<const GROUPS: usize> LatticeBlock<GROUPS> {
         self.unit = self.d * unit_of_d;
     }
 
-    /// Moves a group's code to the best of its neighbours.
+    /// Finds the points of a group for its code, and for the next code in the direction of the scale that suits them; the
+    /// better of the two stays.
     #[inline(always)]
     fn settle<const N: usize, const DIM: usize, const POINTS: usize>(
         &mut self,
@@ -253,18 +258,16 @@ impl<const GROUPS: usize> LatticeBlock<GROUPS> {
         part: Part<'_, N>,
         book: &Codebook<DIM, POINTS>,
     ) {
-        let mut best = f32::INFINITY;
-        let (start, from) = (self.codes[g], self.points[g]);
-        for step in [0.0, -1.0, 1.0] {
-            let code = start + step;
-            if code < 0.0 || code > book.code_max {
-                continue;
-            }
+        let scale = self.unit * (2.0 * self.codes[g] + 1.0);
+        let points = book.nearest(part, scale, &self.points[g], true);
+        let cost = points.cost(scale);
+        self.points[g] = points;
+        let code = self.codes[g] + if points.scale() > scale { 1.0 } else { -1.0 };
+        if code >= 0.0 && code <= book.code_max {
             let scale = self.unit * (2.0 * code + 1.0);
-            let points = book.nearest(part, scale, &from);
-            let cost = points.cost(scale);
-            if cost < best {
-                (best, self.codes[g], self.points[g]) = (cost, code, points);
+            let points = book.nearest(part, scale, &points, true);
+            if points.cost(scale) < cost {
+                (self.codes[g], self.points[g]) = (code, points);
             }
         }
     }
