@@ -204,6 +204,28 @@ fn encoders_take_any_importance() {
     }
 }
 
+/// Values that lie on a format's own points are found again, or points near them.
+#[test]
+fn what_was_decoded_encodes_to_nearly_the_same() {
+    let mut random = Random(0x0dd_ba11_0dd_ba11);
+    let mut uniform = || (random.next() >> 40) as f32 / (1 << 23) as f32 - 1.0;
+    let values: Vec<f32> = (0..16 * 256).map(|_| uniform() + uniform() + uniform()).collect();
+    for f in FORMATS {
+        let Some(encode) = f.encode else { continue };
+        let again = |values: &[f32]| {
+            let mut bytes = vec![0xee; f.bytes_of(values.len()).unwrap()];
+            encode(values, None, &mut bytes);
+            decoded(f.decode, f, &bytes)
+        };
+        let first = again(&values);
+        let second = again(&first);
+        let square = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>();
+        let moved = (square(&first, &second) / square(&values, &first).max(1e-9)).sqrt();
+        println!("{:8} {moved:.4} of the first error", f.name);
+        assert!(moved < 0.2, "{}: {moved} of the first error", f.name);
+    }
+}
+
 #[test]
 #[should_panic(expected = "are not whole rows of")]
 fn an_importance_of_the_wrong_length_is_refused() {

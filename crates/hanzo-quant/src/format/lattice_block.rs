@@ -316,3 +316,51 @@ impl<const DIM: usize, const POINTS: usize> Codebook<DIM, POINTS> {
         best.1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grids::{self, packed};
+
+    static LATTICE: Lattice<8, 1024> = Lattice::new(&packed::IQ2_S, &grids::IQ2_S);
+    const BOOK: Codebook<8, 1024> = Codebook {
+        lattice: &LATTICE,
+        levels: [8.0, 25.0, 43.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        shift: 0.0,
+        own_shifts: false,
+        code_max: 15.0,
+        unit_of_d: 0.125,
+        scales: &[0.06, 0.045, 0.03],
+    };
+
+    #[test]
+    fn the_number_of_minus_signs_is_even_and_the_cheapest_value_pays() {
+        let values: [f32; 256] = std::array::from_fn(|i| if i % 8 == 3 { -0.5 } else { (i % 8 + 1) as f32 });
+        let mut weights = [1.0; 256];
+        weights[14] = 0.01;
+        let target = Magnitudes::even(&values, Some(&weights));
+        assert_eq!(target.signs[..3], [0, 1 << 3 | 1 << 6, 0]);
+        assert_eq!((target.values[3], target.weighted[3]), (-0.5, -0.5));
+        assert_eq!((target.values[14], target.weighted[14]), (-7.0, -7.0 * 0.01));
+        assert_eq!(Magnitudes::any(&values, None).signs, [1 << 3; 32]);
+    }
+
+    #[test]
+    fn a_block_of_huge_values_has_a_finite_scale() {
+        let target = Magnitudes::any(&[1e15; 256], None);
+        assert_eq!(LatticeBlock::<16>::fit::<16, _, _>(&target, &BOOK).d, 65504.0);
+        let target = Magnitudes::any(&[0.0; 256], None);
+        assert_eq!(LatticeBlock::<16>::fit::<16, _, _>(&target, &BOOK).d, 0.0);
+    }
+
+    #[test]
+    fn the_unit_suits_all_scales() {
+        // Odd multiples of 0.02, the largest not the highest code.
+        let scales: [f32; 8] = [0.02, 0.06, 0.1, 0.3, 0.42, 0.5, 0.54, 0.54];
+        let points = [Points { qq: 1.0, ..Points::default() }; 8];
+        let unit = BOOK.best_unit(&scales, &points);
+        let codes = scales.map(|scale| nearest_code(scale, unit, 15.0));
+        let worst = scales.iter().zip(codes).map(|(s, c)| (s - unit * (2.0 * c + 1.0)).abs());
+        assert!(worst.fold(0.0, f32::max) < 0.003, "{unit}: {codes:?}");
+    }
+}
