@@ -139,7 +139,8 @@ pub struct Format {
     /// Whether blocks written without an importance are of little use, so that a caller should refuse to: ggml does for
     /// the same formats (`ggml_quantize_requires_imatrix`). The encoder itself does not refuse.
     pub needs_importance: bool,
-    /// The encoder of a row, where there is one.
+    /// The encoder of a row. Whole numbers and F64 have none: they hold a model's tables, and weights are never made from
+    /// them.
     pub encode: Option<Encode>,
     /// How eight rows are decoded side by side, where the format has a function for it.
     pub panel: Option<PanelFill>,
