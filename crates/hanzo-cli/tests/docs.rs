@@ -93,6 +93,14 @@ fn furnish(home: &Home) {
     for name in ["model.gguf", "path/to/model.gguf", "folder"] {
         symlink(&smallest, home.path(name)).unwrap();
     }
+    // What is quantised is the tiny model: that it can be typed is what is shown, not how long it takes.
+    for (name, file) in [
+        ("model-f16.gguf", "tiny/with-vocab.gguf"),
+        ("model.imatrix", "score/plain.imatrix.gguf"),
+        ("hugging-face-folder", "tiny/llama"),
+    ] {
+        symlink(testdata(file).canonicalize().unwrap(), home.path(name)).unwrap();
+    }
     home.file("question.txt", "Why is the sky blue?");
     home.file("change.diff", "-a\n+b\n");
     home.file(
