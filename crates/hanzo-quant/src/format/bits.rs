@@ -3,7 +3,10 @@
 //! Everything here is inlined into the decoders, so that they vectorise in both instantiations.
 
 use super::GROUP;
-use crate::grids::SIGN_MASKS;
+use crate::{
+    grids::SIGN_MASKS,
+    lanes::{Lanes, words},
+};
 
 /// The `LEN` bytes from `at`. Panics if the block ends before (a block of the wrong length is a caller's bug).
 #[inline(always)]
@@ -141,6 +144,32 @@ pub(crate) fn with_signs(words: [u64; 4], signs: &[u8; 4]) -> [i8; GROUP] {
 #[inline(always)]
 pub(crate) fn word(point: &[i8; 8]) -> u64 {
     u64::from_le_bytes(map(point, |byte| byte as u8))
+}
+
+/// [`EVEN_SIGNS`] of four sign indices of seven bits that lie one behind the other, as the four bytes of a word.
+#[inline(always)]
+pub(crate) fn even_sign_words<L: Lanes>(l: L, indices: L::U) -> L::U {
+    let bytes = words!(4, |k| l.and(l.shl(indices, k as u32), l.splat(0x7f << (8 * k))));
+    with_even_sign(l, l.or(l.or(bytes[0], bytes[1]), l.or(bytes[2], bytes[3])))
+}
+
+/// The eighth sign of each byte of seven, by the parity of the two nibbles' difference.
+#[inline(always)]
+pub(crate) fn with_even_sign<L: Lanes>(l: L, seven: L::U) -> L::U {
+    const PARITY: [u8; 16] = [0, 128, 128, 0, 128, 0, 0, 128, 128, 0, 0, 128, 0, 128, 128, 0];
+    let both = l.xor(seven, l.bits(seven, 4, 7));
+    l.or(seven, l.lookup(&PARITY, l.bits(both, 0, 15)))
+}
+
+/// Magnitudes with signs, `OFFSET` more: bit `j` of byte `k` of `signs` makes element `8k + j` negative.
+#[inline(always)]
+pub(crate) fn with_sign_words<L: Lanes>(l: L, magnitudes: [L::U; 8], signs: L::U, offset: u8) -> [L::U; 8] {
+    let offset = l.splat(u32::from(offset) * 0x0101_0101);
+    words!(|i| {
+        let bits = l.splat(if i.is_multiple_of(2) { 0x0804_0201 } else { 0x8040_2010 });
+        let minus = l.eq_u8(l.and(l.spread_byte(signs, i / 2), bits), bits);
+        l.add_u8(l.xor(magnitudes[i], minus), l.sub_u8(offset, minus))
+    })
 }
 
 #[cfg(test)]

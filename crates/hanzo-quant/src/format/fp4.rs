@@ -6,7 +6,12 @@ use super::{
     Encode, Field, GROUP, Group,
     bits::{bytes, largest_magnitude, map, nibbles},
     layout::{EncodeBlock, Quant, encode, fields},
+    legacy::nibble_words,
     search::Run,
+};
+use crate::{
+    grids::FP4_LEVELS,
+    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
 };
 
 /// Twice the value of an E2M1 code. With `m` the magnitude bits, 0 1 2 3 4 6 8 12 is
@@ -18,6 +23,19 @@ fn doubled(code: u8) -> i8 {
     if code & 8 == 0 { magnitude } else { -magnitude }
 }
 
+/// The largest quant.
+const LARGEST: u8 = 12;
+
+/// [`doubled`] of each code, [`LARGEST`] more.
+const UNSIGNED: [u8; 16] = {
+    let (mut levels, mut code) = ([0; 16], 0);
+    while code < 16 {
+        levels[code] = (FP4_LEVELS[code] + LARGEST as i8) as u8;
+        code += 1;
+    }
+    levels
+};
+
 pub(crate) struct Mxfp4;
 
 impl Quant for Mxfp4 {
@@ -27,10 +45,23 @@ impl Quant for Mxfp4 {
     const FIELDS: &'static [Field] = &fields([("e", 1), ("qs", 16)]);
     const SCALE_GROUP: usize = 32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         Group::symmetric(map(&nibbles(bytes(block, 1)), doubled), [half_of_e8m0(block[0]); 2])
+    }
+}
+
+impl EightRows for Mxfp4 {
+    const OFFSET: u8 = LARGEST;
+    const MAX: u8 = 2 * LARGEST;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
+        let codes = nibble_words(l, block, 1);
+        let quants = words!(|i| l.lookup(&UNSIGNED, codes[i]));
+        LaneGroup { quants, scales: [lane_half_of_e8m0(l, block.byte(0)); 2], minima: None }
     }
 }
 
@@ -81,6 +112,16 @@ fn half_of_e8m0(exponent: u8) -> f32 {
     f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 })
 }
 
+/// [`half_of_e8m0`] of eight rows.
+#[inline(always)]
+fn lane_half_of_e8m0<L: Lanes>(l: L, exponent: L::U) -> L::F {
+    // All ones where the exponent is 0 or 1, by the borrow of the difference.
+    let small = l.sub(l.splat(0), l.shr(l.sub(exponent, l.splat(2)), 31));
+    let subnormal = l.shl(l.add(exponent, l.splat(1)), 21);
+    let normal = l.shl(l.sub(exponent, l.splat(1)), 23);
+    l.bits_to_f32(l.xor(normal, l.and(l.xor(normal, subnormal), small)))
+}
+
 pub(crate) struct Nvfp4;
 
 impl Quant for Nvfp4 {
@@ -90,6 +131,7 @@ impl Quant for Nvfp4 {
     const FIELDS: &'static [Field] = &fields([("d", 4), ("qs", 32)]);
     const SCALE_GROUP: usize = 16;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// Eight bytes per 16 elements: the low nibbles, then the high ones.
     #[inline(always)]
@@ -104,6 +146,24 @@ impl Quant for Nvfp4 {
             quants[i + 24] = doubled(packed[i + 8] >> 4);
         }
         Group::symmetric(quants, map(scales, half_of_ue4m3))
+    }
+}
+
+impl EightRows for Nvfp4 {
+    const OFFSET: u8 = LARGEST;
+    const MAX: u8 = 2 * LARGEST;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let quants = words!(|i| {
+            let packed = block.word(4 + 16 * group + 8 * (i / 4) + 4 * (i % 2));
+            l.lookup(&UNSIGNED, l.bits(packed, 4 * (i as u32 / 2 % 2), 15))
+        });
+        let bytes = block.word(0);
+        let invalid = l.eq_u8(bytes, l.splat(0x7f7f_7f7f));
+        let bytes = l.and(bytes, l.xor(invalid, l.splat(u32::MAX)));
+        let scales = words!(2, |half| lane_half_of_ue4m3(l, l.byte(bytes, 2 * group + half)));
+        LaneGroup { quants, scales, minima: None }
     }
 }
 
@@ -171,6 +231,17 @@ fn half_of_ue4m3(byte: u8) -> f32 {
     if byte == 0x7f { 0.0 } else { value }
 }
 
+/// [`half_of_ue4m3`] of eight rows, for bytes that are not 0x7f.
+#[inline(always)]
+fn lane_half_of_ue4m3<L: Lanes>(l: L, byte: L::U) -> L::F {
+    let exponent = l.and(l.shr(byte, 3), l.splat(15));
+    // 1 where the exponent is not zero: then the significand has one bit more, else it counts like that of exponent 1.
+    let normal = l.shr(l.add(exponent, l.splat(15)), 4);
+    let significand = l.or(l.and(byte, l.splat(7)), l.shl(normal, 3));
+    let power = l.add(l.sub(exponent, normal), l.splat(1 + 127 - 8 - 3));
+    l.mul_f32(l.i32_to_f32(significand), l.bits_to_f32(l.shl(power, 23)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +249,7 @@ mod tests {
     #[test]
     fn arithmetic_equals_the_table() {
         for code in 0..16 {
-            assert_eq!(doubled(code), crate::grids::FP4_LEVELS[usize::from(code)], "code {code}");
+            assert_eq!(doubled(code), FP4_LEVELS[usize::from(code)], "code {code}");
         }
     }
 }

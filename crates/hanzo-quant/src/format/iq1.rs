@@ -10,7 +10,10 @@ use super::{
     lattice_block::{Codebook, LatticeBlock, Magnitudes},
     layout::{EncodeBlock, Quant, encode, fields},
 };
-use crate::grids::{self, packed};
+use crate::{
+    grids::{self, IQ1_LEVELS, packed},
+    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
+};
 
 static LATTICE: Lattice<8, 2048> = Lattice::new(&packed::IQ1, &grids::IQ1);
 
@@ -24,6 +27,9 @@ const BOOK: Codebook<8, 2048> = Codebook {
     scales: &[0.185, 0.155, 0.13, 0.11],
 };
 
+/// The largest quant.
+const LARGEST: u8 = IQ1_LEVELS[2] as u8 + 1;
+
 /// Four points (index and whether the shift is negative) as quants.
 #[inline(always)]
 fn shifted(points: [(usize, bool); 4]) -> [i8; GROUP] {
@@ -33,6 +39,27 @@ fn shifted(points: [(usize, bool); 4]) -> [i8; GROUP] {
         *out = map(&grids::IQ1[point & 2047], |q| q + shift);
     }
     quants
+}
+
+/// [`shifted`] of eight rows, [`LARGEST`] more. A point's word is its index; bit 0 of its other word says whether the shift
+/// is negative.
+#[inline(always)]
+fn shifted_words<L: Lanes>(l: L, points: [(L::U, L::U); 4]) -> [L::U; 8] {
+    let [a, b, c, d] = words!(4, |k| {
+        let (point, negative) = points[k];
+        let two = l.shl(l.spread_byte(negative, 0), 1);
+        let shift = l.sub_u8(l.splat(u32::from(LARGEST + 1) * 0x0101_0101), two);
+        let (first, second) = l.gather_pair(&grids::IQ1, point);
+        (l.add_u8(first, shift), l.add_u8(second, shift))
+    });
+    [a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1]
+}
+
+/// `d · (2 · bits + 1) / 8` of eight rows.
+#[inline(always)]
+fn lane_scale<L: Lanes>(l: L, d: L::F, bits: L::U) -> L::F {
+    let odd = l.or(l.shl(bits, 1), l.splat(1));
+    l.mul_f32(l.mul_f32(d, l.i32_to_f32(odd)), l.bits_to_f32(l.splat(0.125f32.to_bits())))
 }
 
 pub(crate) struct Iq1S;
@@ -45,6 +72,7 @@ impl Quant for Iq1S {
     const SCALE_GROUP: usize = 32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
     const NEEDS_IMPORTANCE: bool = true;
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// A word of `qh` a group: three high bits for each of four points, three bits of scale, the sign of the shift.
     #[inline(always)]
@@ -81,6 +109,23 @@ impl EncodeBlock for Iq1S {
     }
 }
 
+impl EightRows for Iq1S {
+    const OFFSET: u8 = LARGEST;
+    const MAX: u8 = 2 * LARGEST;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let low = block.word(2 + 4 * group);
+        let high = l.shr(block.word(34 + group / 2 * 4), 16 * (group as u32 % 2));
+        let negative = l.bits_at(high, 15, 1);
+        let points =
+            words!(4, |k| (l.or(l.byte(low, k), l.shl(l.bits_at(high, 3 * k as u32, 7), 8)), negative));
+        let quants = shifted_words(l, points);
+        let scale = lane_scale(l, block.f16(0), l.bits_at(high, 12, 7));
+        LaneGroup { quants, scales: [scale; 2], minima: None }
+    }
+}
+
 pub(crate) struct Iq1M;
 
 impl Quant for Iq1M {
@@ -90,6 +135,7 @@ impl Quant for Iq1M {
     const FIELDS: &'static [Field] = &fields([("qs", 32), ("qh", 16), ("scales", 8)]);
     const SCALE_GROUP: usize = 16;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// A nibble of `qh` a point: three high bits and the sign of the shift. The top nibbles of the four words of
     /// `scales` make the half-float scale, the other bits sixteen scales of three bits.
@@ -136,5 +182,32 @@ impl EncodeBlock for Iq1M {
             let scales = codes.iter().rev().fold(0, |word, &code| word << 3 | code as u16);
             *word = ((d >> (4 * i) & 15) << 12 | scales).to_le_bytes();
         }
+    }
+}
+
+impl EightRows for Iq1M {
+    const OFFSET: u8 = LARGEST;
+    const MAX: u8 = 2 * LARGEST;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let low = block.word(4 * group);
+        let high = l.shr(block.word(32 + group / 2 * 4), 16 * (group as u32 % 2));
+        let quants = shifted_words(
+            l,
+            words!(4, |k| {
+                let at = 4 * k as u32;
+                (l.or(l.byte(low, k), l.shl(l.bits_at(high, at, 7), 8)), l.bits_at(high, at + 3, 1))
+            }),
+        );
+        let (first, second) = (block.word(48), block.word(52));
+        let low_byte = l.or(l.bits_at(first, 12, 15), l.and(l.shr(first, 24), l.splat(0xf0)));
+        let high_byte =
+            l.or(l.and(l.shr(second, 4), l.splat(0xf00)), l.and(l.shr(second, 16), l.splat(0xf000)));
+        let d = l.f16_to_f32(l.or(low_byte, high_byte));
+        let at = 16 * (group as u32 / 2 % 2) + 6 * (group as u32 % 2);
+        let bits = if group < 4 { first } else { second };
+        let scales = words!(2, |half| lane_scale(l, d, l.bits_at(bits, at + 3 * half as u32, 7)));
+        LaneGroup { quants, scales, minima: None }
     }
 }

@@ -4,12 +4,21 @@
 
 use super::{
     Encode, Field, Group,
-    bits::{bytes, f16_at, map, put_f16, u16_at, u32_at, with_signs, word},
+    bits::{
+        bytes, even_sign_words, f16_at, map, put_f16, u16_at, u32_at, with_even_sign, with_sign_words,
+        with_signs, word,
+    },
     lattice::Lattice,
     lattice_block::{Codebook, LatticeBlock, Magnitudes},
     layout::{EncodeBlock, Quant, encode, fields},
 };
-use crate::grids::{self, EVEN_SIGNS, packed};
+use crate::{
+    grids::{self, EVEN_SIGNS, IQ2_LEVELS, packed},
+    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
+};
+
+/// The largest quant.
+const LARGEST: u8 = IQ2_LEVELS[2] as u8;
 
 const fn book<const POINTS: usize>(lattice: &'static Lattice<8, POINTS>) -> Codebook<8, POINTS> {
     const SCALES: &[f32] = &[0.12, 0.06, 0.049, 0.041, 0.035, 0.03];
@@ -29,6 +38,30 @@ fn scale(block: &[u8], bits: u8) -> f32 {
     f16_at(block, 0) * (0.5 + f32::from(bits)) * 0.25
 }
 
+/// [`scale`] of eight rows: the same numbers, since every product here is exact.
+#[inline(always)]
+fn lane_scale<L: Lanes>(l: L, d: L::F, bits: L::U) -> L::F {
+    let halves = l.or(l.shl(bits, 1), l.splat(1));
+    l.mul_f32(l.mul_f32(d, l.i32_to_f32(halves)), l.bits_to_f32(l.splat(0.125f32.to_bits())))
+}
+
+/// The two scales of a group from the nibbles of its byte of the field at `at`.
+#[inline(always)]
+fn lane_scales<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize, group: usize) -> [L::F; 2] {
+    let codes = block.word(at + group / 4 * 4);
+    words!(2, |half| {
+        let bits = l.bits_at(codes, 8 * (group as u32 % 4) + 4 * half as u32, 15);
+        lane_scale(l, block.f16(0), bits)
+    })
+}
+
+/// Four points of eight elements, with signs.
+#[inline(always)]
+fn lane_quants<L: Lanes>(l: L, grid: &[[i8; 8]], points: [L::U; 4], signs: L::U) -> [L::U; 8] {
+    let [a, b, c, d] = words!(4, |k| l.gather_pair(grid, points[k]));
+    with_sign_words(l, [a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1], signs, LARGEST)
+}
+
 pub(crate) struct Iq2Xxs;
 
 impl Quant for Iq2Xxs {
@@ -39,6 +72,7 @@ impl Quant for Iq2Xxs {
     const ENCODE: Option<Encode> = Some(encode::<Self>);
     const SCALE_GROUP: usize = 32;
     const NEEDS_IMPORTANCE: bool = true;
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// Eight bytes a group: four points, then four sign indices of seven bits and the scale in the top four.
     #[inline(always)]
@@ -74,6 +108,19 @@ impl EncodeBlock for Iq2Xxs {
     }
 }
 
+impl EightRows for Iq2Xxs {
+    const OFFSET: u8 = LARGEST;
+    const MAX: u8 = 2 * LARGEST;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let (packed, bits) = (block.word(2 + 8 * group), block.word(6 + 8 * group));
+        let points = words!(4, |k| l.byte(packed, k));
+        let quants = lane_quants(l, &grids::IQ2_XXS, points, even_sign_words(l, bits));
+        LaneGroup { quants, scales: [lane_scale(l, block.f16(0), l.shr(bits, 28)); 2], minima: None }
+    }
+}
+
 pub(crate) struct Iq2Xs;
 
 impl Quant for Iq2Xs {
@@ -84,6 +131,7 @@ impl Quant for Iq2Xs {
     const ENCODE: Option<Encode> = Some(encode::<Self>);
     const SCALE_GROUP: usize = 16;
     const NEEDS_IMPORTANCE: bool = true;
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// A word a point: nine bits of index, seven of sign index.
     #[inline(always)]
@@ -123,6 +171,23 @@ fn put_scales(codes: &[f32; 16], packed: &mut [u8]) {
     }
 }
 
+impl EightRows for Iq2Xs {
+    const OFFSET: u8 = LARGEST;
+    const MAX: u8 = 2 * LARGEST;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let pairs = [block.word(2 + 8 * group), block.word(6 + 8 * group)];
+        let points = words!(4, |k| l.and(l.shr(pairs[k / 2], 16 * (k as u32 % 2)), l.splat(511)));
+        let seven = l.or(
+            l.or(l.bits_at(pairs[0], 9, 0x7f), l.shl(l.bits_at(pairs[0], 25, 0x7f), 8)),
+            l.or(l.shl(l.bits_at(pairs[1], 9, 0x7f), 16), l.shl(l.bits_at(pairs[1], 25, 0x7f), 24)),
+        );
+        let quants = lane_quants(l, &grids::IQ2_XS, points, with_even_sign(l, seven));
+        LaneGroup { quants, scales: lane_scales(l, block, 66, group), minima: None }
+    }
+}
+
 pub(crate) struct Iq2S;
 
 impl Quant for Iq2S {
@@ -132,6 +197,7 @@ impl Quant for Iq2S {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 32), ("signs", 32), ("qh", 8), ("scales", 8)]);
     const ENCODE: Option<Encode> = Some(encode::<Self>);
     const SCALE_GROUP: usize = 16;
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// A byte of `qh` a group: two high bits for each of four points. The signs are free.
     #[inline(always)]
@@ -164,5 +230,20 @@ impl EncodeBlock for Iq2S {
         }
         block[34..66].copy_from_slice(&target.signs);
         put_scales(&fitted.codes, &mut block[74..]);
+    }
+}
+
+impl EightRows for Iq2S {
+    const OFFSET: u8 = LARGEST;
+    const MAX: u8 = 2 * LARGEST;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let (low, high) = (block.word(2 + 4 * group), block.word(66 + group / 4 * 4));
+        let points = words!(4, |k| {
+            l.or(l.byte(low, k), l.shl(l.bits_at(high, 8 * (group as u32 % 4) + 2 * k as u32, 3), 8))
+        });
+        let quants = lane_quants(l, &grids::IQ2_S, points, block.word(34 + 4 * group));
+        LaneGroup { quants, scales: lane_scales(l, block, 74, group), minima: None }
     }
 }

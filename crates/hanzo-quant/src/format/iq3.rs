@@ -2,12 +2,15 @@
 
 use super::{
     Encode, Field, Group,
-    bits::{bytes, f16_at, map, put_f16, u32_at, with_signs},
+    bits::{bytes, even_sign_words, f16_at, map, put_f16, u32_at, with_sign_words, with_signs},
     lattice::Lattice,
     lattice_block::{Codebook, LatticeBlock, Magnitudes},
     layout::{EncodeBlock, Quant, encode, fields},
 };
-use crate::grids::{self, EVEN_SIGNS, packed};
+use crate::{
+    grids::{self, EVEN_SIGNS, IQ3_S_LEVELS, IQ3_XXS_LEVELS, packed},
+    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
+};
 
 /// Two points of four magnitudes as a little-endian word.
 #[inline(always)]
@@ -25,6 +28,7 @@ impl Quant for Iq3Xxs {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64), ("scales_and_signs", 32)]);
     const SCALE_GROUP: usize = 32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// A word of `scales_and_signs` a group: four sign indices of seven bits, the scale in the top four.
     #[inline(always)]
@@ -74,6 +78,23 @@ impl EncodeBlock for Iq3Xxs {
     }
 }
 
+impl EightRows for Iq3Xxs {
+    const OFFSET: u8 = IQ3_XXS_LEVELS[7] as u8;
+    const MAX: u8 = 2 * Self::OFFSET;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let bits = block.word(66 + 4 * group);
+        let packed = [block.word(2 + 8 * group), block.word(6 + 8 * group)];
+        let points = words!(|i| l.gather(&grids::IQ3_XXS, l.byte(packed[i / 4], i % 4)));
+        let quants = with_sign_words(l, points, even_sign_words(l, bits), Self::OFFSET);
+        // Exact, like the product of the scalar decoder.
+        let halves = l.i32_to_f32(l.or(l.shl(l.shr(bits, 28), 1), l.splat(1)));
+        let scale = l.mul_f32(l.mul_f32(block.f16(0), halves), l.bits_to_f32(l.splat(0.25f32.to_bits())));
+        LaneGroup { quants, scales: [scale; 2], minima: None }
+    }
+}
+
 pub(crate) struct Iq3S;
 
 impl Quant for Iq3S {
@@ -83,6 +104,7 @@ impl Quant for Iq3S {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 64), ("qh", 8), ("signs", 32), ("scales", 4)]);
     const SCALE_GROUP: usize = 32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// A byte of `qh` a group: the ninth bit of each of eight points. The signs are free.
     #[inline(always)]
@@ -127,5 +149,23 @@ impl EncodeBlock for Iq3S {
         for (g, code) in fitted.codes.iter().enumerate() {
             block[106 + g / 2] |= (*code as u8) << (4 * (g % 2));
         }
+    }
+}
+
+impl EightRows for Iq3S {
+    const OFFSET: u8 = IQ3_S_LEVELS[7] as u8;
+    const MAX: u8 = 2 * Self::OFFSET;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let packed = [block.word(2 + 8 * group), block.word(6 + 8 * group)];
+        let high = block.word(66 + group / 4 * 4);
+        let points = words!(|i| {
+            let ninth = l.bits_at(high, 8 * (group as u32 % 4) + i as u32, 1);
+            l.gather(&grids::IQ3_S, l.or(l.byte(packed[i / 4], i % 4), l.shl(ninth, 8)))
+        });
+        let quants = with_sign_words(l, points, block.word(74 + 4 * group), Self::OFFSET);
+        let odd = l.or(l.shl(l.bits_at(block.word(106), 4 * group as u32, 15), 1), l.splat(1));
+        LaneGroup { quants, scales: [l.mul_f32(block.f16(0), l.i32_to_f32(odd)); 2], minima: None }
     }
 }

@@ -4,10 +4,14 @@ use super::{
     Encode, Field, GROUP, Group,
     bits::{as_half, bytes, f16_at, map, put_f16, u16_at},
     layout::{EncodeBlock, Quant, encode, fields},
+    legacy::nibble_words,
     search::{Effort, Levels, Line, Run, fit},
     super_block::{Codes, SuperBlock},
 };
-use crate::grids::{IQ4_LEVELS, IQ4_PAIRS};
+use crate::{
+    grids::{IQ4_LEVELS, IQ4_PAIRS},
+    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
+};
 
 const GRID: Levels<16> = Levels::new(&IQ4_LEVELS);
 
@@ -41,6 +45,23 @@ fn levels(packed: &[u8; 16]) -> [i8; GROUP] {
     quants
 }
 
+/// The levels, 128 more.
+const UNSIGNED: [u8; 16] = {
+    let (mut levels, mut code) = ([0; 16], 0);
+    while code < 16 {
+        levels[code] = IQ4_LEVELS[code] as u8 ^ 0x80;
+        code += 1;
+    }
+    levels
+};
+
+/// [`levels`] of eight rows, 128 more.
+#[inline(always)]
+fn level_words<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize) -> [L::U; 8] {
+    let codes = nibble_words(l, block, at);
+    words!(|i| l.lookup(&UNSIGNED, codes[i]))
+}
+
 pub(crate) struct Iq4Nl;
 
 impl Quant for Iq4Nl {
@@ -50,10 +71,21 @@ impl Quant for Iq4Nl {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("qs", 16)]);
     const SCALE_GROUP: usize = 32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         Group::symmetric(levels(bytes(block, 2)), [f16_at(block, 0); 2])
+    }
+}
+
+impl EightRows for Iq4Nl {
+    const OFFSET: u8 = 128;
+    const MAX: u8 = UNSIGNED[15];
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
+        LaneGroup { quants: level_words(l, block, 2), scales: [block.f16(0); 2], minima: None }
     }
 }
 
@@ -80,6 +112,7 @@ impl Quant for Iq4Xs {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("scales_h", 2), ("scales_l", 4), ("qs", 128)]);
     const SCALE_GROUP: usize = 32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// A scale of six bits, less 32: the low nibble from `scales_l`, the high pair from `scales_h`.
     #[inline(always)]
@@ -88,6 +121,20 @@ impl Quant for Iq4Xs {
         let high = (u16_at(block, 2) >> (2 * group) & 3) as u8;
         let scale = f16_at(block, 0) * f32::from((low | high << 4) as i8 - 32);
         Group::symmetric(levels(bytes(block, 8 + 16 * group)), [scale; 2])
+    }
+}
+
+impl EightRows for Iq4Xs {
+    const OFFSET: u8 = 128;
+    const MAX: u8 = UNSIGNED[15];
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let low = l.and(l.shr(block.word(4), 4 * group as u32), l.splat(15));
+        let high = l.and(l.shr(block.half(2), 2 * group as u32), l.splat(3));
+        let code = l.sub(l.or(low, l.shl(high, 4)), l.splat(32));
+        let quants = level_words(l, block, 8 + 16 * group);
+        LaneGroup { quants, scales: [block.f16_times(0, code); 2], minima: None }
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     search::{Effort, Integers, Run},
     super_block::{Codes, SuperBlock},
 };
-use crate::lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill};
+use crate::lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words};
 
 /// The two bits of each element in Q2_K and Q3_K: 32 bytes serve four groups.
 #[inline(always)]
@@ -45,24 +45,32 @@ fn scale_and_minimum(block: &[u8], group: usize) -> (f32, f32) {
 #[inline(always)]
 fn four_bit_words<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize, group: usize) -> [L::U; 8] {
     let (first, shift) = (at + group / 2 * 32, 4 * (group as u32 % 2));
-    std::array::from_fn(|i| l.bits(block.word(first + 4 * i), shift, 15))
+    words!(|i| l.bits(block.word(first + 4 * i), shift, 15))
+}
+
+/// [`two_bits`] of eight rows.
+#[inline(always)]
+fn two_bit_words<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize, group: usize) -> [L::U; 8] {
+    let (first, shift) = (at + group / 4 * 32, 2 * (group as u32 % 4));
+    words!(|i| l.bits(block.word(first + 4 * i), shift, 3))
 }
 
 /// [`scale_and_minimum`] of eight rows.
 #[inline(always)]
 fn lane_scale_and_minimum<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> (L::F, L::F) {
     let byte = 8 * (group as u32 % 4);
-    let field = |word: L::U, shift: u32, mask: u32| l.and(l.shr(word, shift), l.splat(mask));
     let first = (block.word(4), block.word(8));
     let (scale, minimum) = if group < 4 {
-        (field(first.0, byte, 63), field(first.1, byte, 63))
+        (l.bits_at(first.0, byte, 63), l.bits_at(first.1, byte, 63))
     } else {
         let low = block.word(12);
-        let high = |word| l.shl(field(word, byte + 6, 3), 4);
-        (l.or(field(low, byte, 15), high(first.0)), l.or(field(low, byte + 4, 15), high(first.1)))
+        let high = (l.bits_at(first.0, byte + 6, 3), l.bits_at(first.1, byte + 6, 3));
+        (
+            l.or(l.bits_at(low, byte, 15), l.shl(high.0, 4)),
+            l.or(l.bits_at(low, byte + 4, 15), l.shl(high.1, 4)),
+        )
     };
-    let times = |at: usize, code: L::U| l.mul_f32(block.f16(at), l.i32_to_f32(code));
-    (times(0, scale), times(2, minimum))
+    (block.f16_times(0, scale), block.f16_times(2, minimum))
 }
 
 /// The inverse of [`two_bits`] for a whole block: takes the low two bits of each code.
@@ -117,6 +125,7 @@ impl Quant for Q2K {
     const SCALE_GROUP: usize = 16;
     const SYMMETRIC: bool = false;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
@@ -126,6 +135,22 @@ impl Quant for Q2K {
             quants: map(&two_bits(block, 16, group), |q| q as i8),
             scales: map(packed, |p| d * f32::from(p & 15)),
             minima: map(packed, |p| dmin * f32::from(p >> 4)),
+        }
+    }
+}
+
+impl EightRows for Q2K {
+    const OFFSET: u8 = 0;
+    const MAX: u8 = 3;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let (codes, byte) = (block.word(group / 2 * 4), 16 * (group as u32 % 2));
+        let codes = words!(4, |i| l.bits_at(codes, byte + 4 * i as u32, 15));
+        LaneGroup {
+            quants: two_bit_words(l, block, 16, group),
+            scales: [block.f16_times(80, codes[0]), block.f16_times(80, codes[2])],
+            minima: Some([block.f16_times(82, codes[1]), block.f16_times(82, codes[3])]),
         }
     }
 }
@@ -169,6 +194,7 @@ impl Quant for Q3K {
     const FIELDS: &'static [Field] = &fields([("hmask", 32), ("qs", 64), ("scales", 12), ("d", 2)]);
     const SCALE_GROUP: usize = 16;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     /// Bit `group` of `hmask` set means that 4 is *not* subtracted. Of the 16 scales of six bits (less 32), the low
     /// nibbles fill bytes 0 to 7 (scales 0 to 7 in the low halves), the high pairs bytes 8 to 11.
@@ -188,6 +214,25 @@ impl Quant for Q3K {
             d * f32::from((low | high << 4) as i8 - 32)
         };
         Group::symmetric(quants, [scale(2 * group), scale(2 * group + 1)])
+    }
+}
+
+impl EightRows for Q3K {
+    const OFFSET: u8 = 4;
+    const MAX: u8 = 7;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let low = two_bit_words(l, block, 32, group);
+        let quants = words!(|i| l.or(low[i], l.shl(l.bits(block.word(4 * i), group as u32, 1), 2)));
+        let scales = words!(2, |half| {
+            let idx = 2 * group + half;
+            let byte = 8 * (idx as u32 % 4);
+            let low = l.bits_at(block.word(96 + idx % 8 / 4 * 4), byte + 4 * (idx as u32 / 8), 15);
+            let high = l.bits_at(block.word(104), byte + 2 * (idx as u32 / 4), 3);
+            block.f16_times(108, l.sub(l.or(low, l.shl(high, 4)), l.splat(32)))
+        });
+        LaneGroup { quants, scales, minima: None }
     }
 }
 
@@ -283,6 +328,7 @@ impl Quant for Q5K {
     const SCALE_GROUP: usize = 32;
     const SYMMETRIC: bool = false;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
@@ -294,6 +340,19 @@ impl Quant for Q5K {
             quants[i] = (low[i] | (high[i] >> group & 1) << 4) as i8;
         }
         Group { quants, scales: [scale; 2], minima: [minimum; 2] }
+    }
+}
+
+impl EightRows for Q5K {
+    const OFFSET: u8 = 0;
+    const MAX: u8 = 31;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let (scale, minimum) = lane_scale_and_minimum(l, block, group);
+        let low = four_bit_words(l, block, 48, group);
+        let quants = words!(|i| l.or(low[i], l.shl(l.bits(block.word(16 + 4 * i), group as u32, 1), 4)));
+        LaneGroup { quants, scales: [scale; 2], minima: Some([minimum; 2]) }
     }
 }
 
@@ -350,18 +409,16 @@ impl EightRows for Q6K {
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
         let (half, quarter) = (group / 4, group % 4);
         let (low, high) = (half * 64 + quarter % 2 * 32, 128 + half * 32);
-        let quants = std::array::from_fn(|i| {
+        let quants = words!(|i| {
             let low = l.bits(block.word(low + 4 * i), 4 * (quarter as u32 / 2), 15);
             l.or(low, l.shl(l.bits(block.word(high + 4 * i), 2 * quarter as u32, 3), 4))
         });
-        let (d, codes) = (block.f16(208), block.word(192 + group / 2 * 4));
-        let sign = l.splat(0x80);
-        let scale = |byte| {
-            let signed = l.sub(l.xor(l.byte(codes, byte), sign), sign);
-            l.mul_f32(d, l.i32_to_f32(signed))
-        };
-        let first = 2 * (group % 2);
-        LaneGroup { quants, scales: [scale(first), scale(first + 1)], minima: None }
+        let (codes, sign) = (block.word(192 + group / 2 * 4), l.splat(0x80));
+        let scales = words!(2, |half| {
+            let signed = l.sub(l.xor(l.byte(codes, 2 * (group % 2) + half), sign), sign);
+            block.f16_times(208, signed)
+        });
+        LaneGroup { quants, scales, minima: None }
     }
 }
 

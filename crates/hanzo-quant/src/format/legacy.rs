@@ -8,19 +8,19 @@ use super::{
     layout::{EncodeBlock, Quant, encode, fields},
     search::{Effort, Integers, Line, Run, fit, fit_with_offset, in_halves},
 };
-use crate::lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill};
+use crate::lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words};
 
 /// [`nibbles`] of eight rows.
 #[inline(always)]
-fn nibble_words<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize) -> [L::U; 8] {
-    std::array::from_fn(|i| l.bits(block.word(at + 4 * (i % 4)), 4 * (i as u32 / 4), 15))
+pub(super) fn nibble_words<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize) -> [L::U; 8] {
+    words!(|i| l.bits(block.word(at + 4 * (i % 4)), 4 * (i as u32 / 4), 15))
 }
 
 /// [`five_bits`] of eight rows.
 #[inline(always)]
 fn five_bit_words<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize, high: L::U) -> [L::U; 8] {
     let low = nibble_words(l, block, at);
-    std::array::from_fn(|i| {
+    words!(|i| {
         // Four bits, each copied to bit 4 of its own byte.
         let bits = l.and(l.shr(high, 4 * i as u32), l.splat(15));
         l.or(low[i], l.and(l.mul(bits, l.splat(0x0204_0810)), l.splat(0x1010_1010)))
@@ -244,6 +244,7 @@ impl Quant for Q5_1 {
     const SCALE_GROUP: usize = 32;
     const SYMMETRIC: bool = false;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
@@ -251,6 +252,20 @@ impl Quant for Q5_1 {
             quants: map(&five_bits(bytes(block, 8), u32_at(block, 4)), |q| q as i8),
             scales: [f16_at(block, 0); 2],
             minima: [-f16_at(block, 2); 2],
+        }
+    }
+}
+
+impl EightRows for Q5_1 {
+    const OFFSET: u8 = 0;
+    const MAX: u8 = 31;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
+        LaneGroup {
+            quants: five_bit_words(l, block, 8, block.word(4)),
+            scales: [block.f16(0); 2],
+            minima: Some([l.neg_f32(block.f16(2)); 2]),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     bits::{bytes, f16_at, farthest_from_zero, largest_magnitude, map, put_f16},
     layout::{EncodeBlock, Quant, encode, fields},
 };
-use crate::lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill};
+use crate::lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words};
 
 /// 32 signed bytes.
 #[inline(always)]
@@ -44,14 +44,19 @@ impl Quant for Q8_0 {
     }
 }
 
+/// [`signed`] of eight rows, 128 more.
+#[inline(always)]
+fn unsigned_words<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize) -> [L::U; 8] {
+    words!(|i| l.xor(block.word(at + 4 * i), l.splat(0x8080_8080)))
+}
+
 impl EightRows for Q8_0 {
     const OFFSET: u8 = 128;
     const MAX: u8 = 255;
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
-        let quants = std::array::from_fn(|i| l.xor(block.word(2 + 4 * i), l.splat(0x8080_8080)));
-        LaneGroup { quants, scales: [block.f16(0); 2], minima: None }
+        LaneGroup { quants: unsigned_words(l, block, 2), scales: [block.f16(0); 2], minima: None }
     }
 }
 
@@ -76,10 +81,21 @@ impl Quant for Q8_1 {
     const FIELDS: &'static [Field] = &fields([("d", 2), ("s", 2), ("qs", 32)]);
     const SCALE_GROUP: usize = 32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], _group: usize) -> Group {
         Group::symmetric(signed(block, 4), [f16_at(block, 0); 2])
+    }
+}
+
+impl EightRows for Q8_1 {
+    const OFFSET: u8 = 128;
+    const MAX: u8 = 255;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
+        LaneGroup { quants: unsigned_words(l, block, 4), scales: [block.f16(0); 2], minima: None }
     }
 }
 
@@ -107,11 +123,23 @@ impl Quant for Q8K {
     const FIELDS: &'static [Field] = &fields([("d", 4), ("qs", 256), ("bsums", 32)]);
     const SCALE_GROUP: usize = 256;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
+    const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());
 
     #[inline(always)]
     fn unpack(block: &[u8], group: usize) -> Group {
         let scale = f32::from_le_bytes(*bytes(block, 0));
         Group::symmetric(signed(block, 4 + group * GROUP), [scale; 2])
+    }
+}
+
+impl EightRows for Q8K {
+    const OFFSET: u8 = 128;
+    const MAX: u8 = 255;
+
+    #[inline(always)]
+    fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        let scale = l.bits_to_f32(block.word(0));
+        LaneGroup { quants: unsigned_words(l, block, 4 + group * GROUP), scales: [scale; 2], minima: None }
     }
 }
 

@@ -4,13 +4,13 @@
 
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _mm_cvtsi32_si128, _mm_loadu_si64, _mm_loadu_si128, _mm_packus_epi32,
-    _mm256_add_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castsi256_ps,
-    _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
-    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extracti128_si256, _mm256_i32gather_epi32,
-    _mm256_loadu_si256, _mm256_mul_ps, _mm256_mullo_epi16, _mm256_mullo_epi32, _mm256_or_si256,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_shuffle_epi8, _mm256_sll_epi32, _mm256_srl_epi32,
-    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi32, _mm256_xor_ps,
-    _mm256_xor_si256,
+    _mm256_add_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256,
+    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_mul_ps,
+    _mm256_mulhi_epu16, _mm256_mullo_epi16, _mm256_mullo_epi32, _mm256_or_si256, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_shuffle_epi8, _mm256_shuffle_ps,
+    _mm256_sll_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8,
+    _mm256_sub_epi32, _mm256_xor_ps, _mm256_xor_si256,
 };
 
 use super::{Job, LANES, Lanes};
@@ -34,12 +34,25 @@ fn run_avx2<J: Job>(job: J) -> J::Output {
     job.run(Avx2(()))
 }
 
+impl Avx2 {
+    /// Indices modulo a table's length, a power of two.
+    #[inline(always)]
+    fn places(self, table_len: usize, idx: __m256i) -> [u32; LANES] {
+        assert!(table_len.is_power_of_two(), "a table of {table_len} entries");
+        let mut places = [0; LANES];
+        self.store(self.and(idx, self.splat(table_len as u32 - 1)), &mut places);
+        places
+    }
+}
+
 // SAFETY of every `unsafe` block in this implementation: an `Avx2` exists only in `run_avx2`, where the processor has
 // the features that the intrinsics need; loads and stores go through references to as many bytes as they touch.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
 impl Lanes for Avx2 {
     type U = __m256i;
     type F = __m256;
+
+    const UNROLLS: bool = true;
 
     #[inline(always)]
     fn load(self, bytes: &[u8; 32]) -> __m256i {
@@ -132,6 +145,22 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn mul_high_u16(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_mulhi_epu16(a, b) }
+    }
+
+    #[inline(always)]
+    fn spread_byte(self, a: __m256i, byte: usize) -> __m256i {
+        // Bytes 0, 4, 8 and 12 of a half of the vector are the lowest of its words.
+        let lowest = [0u64, 0x0404_0404 << 32, 0x0808_0808, 0x0c0c_0c0c << 32];
+        let low = (lowest[0] | lowest[1]) + byte as u64 * 0x0101_0101_0101_0101;
+        let high = (lowest[2] | lowest[3]) + byte as u64 * 0x0101_0101_0101_0101;
+        unsafe {
+            _mm256_shuffle_epi8(a, _mm256_setr_epi64x(low as i64, high as i64, low as i64, high as i64))
+        }
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], codes: __m256i) -> __m256i {
         unsafe {
             let table: __m128i = _mm_loadu_si128(table.as_ptr().cast());
@@ -139,12 +168,31 @@ impl Lanes for Avx2 {
         }
     }
 
+    /// Loads of single entries: eight of them with what puts them together take less than the instruction that gathers.
     #[inline(always)]
     fn gather(self, table: &[[i8; 4]], idx: __m256i) -> __m256i {
-        assert!(table.len().is_power_of_two(), "a table of {} entries", table.len());
-        let idx = self.and(idx, self.splat(table.len() as u32 - 1));
-        // Each lane's index is below the table's length.
-        unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), idx) }
+        let places = self.places(table.len(), idx);
+        // Each place is below the table's length.
+        unsafe {
+            let word =
+                |lane: usize| i32::from_le_bytes(table.get_unchecked(places[lane] as usize).map(|b| b as u8));
+            _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7))
+        }
+    }
+
+    #[inline(always)]
+    fn gather_pair(self, table: &[[i8; 8]], idx: __m256i) -> (__m256i, __m256i) {
+        let places = self.places(table.len(), idx);
+        // Each place is below the table's length.
+        unsafe {
+            let entry =
+                |lane: usize| i64::from_le_bytes(table.get_unchecked(places[lane] as usize).map(|b| b as u8));
+            // Rows 0 1 4 5 and 2 3 6 7, so that words of the two interleave to rows in order.
+            let a = _mm256_castsi256_ps(_mm256_setr_epi64x(entry(0), entry(1), entry(4), entry(5)));
+            let b = _mm256_castsi256_ps(_mm256_setr_epi64x(entry(2), entry(3), entry(6), entry(7)));
+            let (first, second) = (_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b));
+            (_mm256_castps_si256(first), _mm256_castps_si256(second))
+        }
     }
 
     #[inline(always)]

@@ -17,12 +17,34 @@
 //! `4i + 3`. Quants are unsigned, that is `OFFSET` more than those of `unpack`, and at most `MAX`: the smaller `MAX`
 //! is, the more products the integer kernels can add before they widen (15, 31, 63, 127 are the steps). Scales and
 //! minima are the very bits of `unpack`, so the same products in the same order. With a scale for 32 elements only the
-//! first of the two is used. `group` is a constant after inlining, so shifts by it cost nothing.
+//! first of the two is used. `group` is a constant after inlining, so shifts by it cost nothing. Closures do cost: they are
+//! compiled without the vector instructions unless they happen to be inlined early; [`words!`] makes arrays.
 //! `tests/lanes.rs` walks the table and compares every function with `unpack` on random bytes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod vector;
+
+/// `[word, …]` with `i` from 0 to 7, or the first two or four of them. Not a closure: one that is not inlined would be
+/// compiled without the vector instructions.
+macro_rules! words {
+    (|$i:ident| $word:expr) => {
+        words!(@ [0, 1, 2, 3, 4, 5, 6, 7] $i $word)
+    };
+    (4, |$i:ident| $word:expr) => {
+        words!(@ [0, 1, 2, 3] $i $word)
+    };
+    (2, |$i:ident| $word:expr) => {
+        words!(@ [0, 1] $i $word)
+    };
+    (@ [$($idx:literal),+] $i:ident $word:expr) => {
+        [$({
+            let $i: usize = $idx;
+            $word
+        }),+]
+    };
+}
+pub(crate) use words;
 
 use std::marker::PhantomData;
 
@@ -130,7 +152,6 @@ impl<'a, L: Lanes> Blocks<'a, L> {
 
     /// The field of one byte at byte `at`.
     #[inline(always)]
-    #[expect(dead_code, reason = "for the one format with such a field")]
     pub(crate) fn byte(self, at: usize) -> L::U {
         self.lanes.load_u8(self.part(at))
     }
@@ -139,6 +160,12 @@ impl<'a, L: Lanes> Blocks<'a, L> {
     #[inline(always)]
     pub(crate) fn f16(self, at: usize) -> L::F {
         self.lanes.f16_to_f32(self.half(at))
+    }
+
+    /// The half float at byte `at` times a whole number.
+    #[inline(always)]
+    pub(crate) fn f16_times(self, at: usize, factor: L::U) -> L::F {
+        self.lanes.mul_f32(self.f16(at), self.lanes.i32_to_f32(factor))
     }
 
     #[inline(always)]
@@ -161,6 +188,12 @@ fn run_widest<J: Job>(job: J) -> J::Output {
         Ok(output) => return output,
         Err(job) => job,
     };
+    run_portable(job)
+}
+
+/// One copy of the plain code, for both its callers.
+#[inline(never)]
+fn run_portable<J: Job>(job: J) -> J::Output {
     job.run(Portable)
 }
 
@@ -171,14 +204,14 @@ struct FillPanel<'a, T> {
 }
 
 impl<T: EightRows> FillPanel<'_, T> {
-    /// One group of a block, its index a constant.
+    /// Group `idx` of a block whose first group is group `first` of the panel.
     #[inline(always)]
-    fn group<L: Lanes, const GROUP_IDX: usize>(&mut self, l: L, block: Blocks<'_, L>, first: usize) {
-        if GROUP_IDX >= T::ELEMS / GROUP {
+    fn group<L: Lanes>(&mut self, l: L, block: Blocks<'_, L>, first: usize, idx: usize) {
+        if idx >= T::ELEMS / GROUP {
             return;
         }
-        let LaneGroup { quants, scales, minima } = T::group(l, block, GROUP_IDX);
-        let group = first + GROUP_IDX;
+        let LaneGroup { quants, scales, minima } = T::group(l, block, idx);
+        let group = first + idx;
         for (word, quants) in quants.into_iter().enumerate() {
             l.store(quants, &mut self.panel.quants[WORDS * group + word]);
         }
@@ -201,14 +234,11 @@ impl<T: EightRows> Job for FillPanel<'_, T> {
         let groups = T::ELEMS / GROUP;
         for (block, bytes) in blocks.chunks_exact(LANES * bytes_of(T::FIELDS)).enumerate() {
             let (block, first) = (Blocks { lanes: l, bytes }, block * groups);
-            self.group::<L, 0>(l, block, first);
-            self.group::<L, 1>(l, block, first);
-            self.group::<L, 2>(l, block, first);
-            self.group::<L, 3>(l, block, first);
-            self.group::<L, 4>(l, block, first);
-            self.group::<L, 5>(l, block, first);
-            self.group::<L, 6>(l, block, first);
-            self.group::<L, 7>(l, block, first);
+            if L::UNROLLS {
+                words!(|idx| self.group(l, block, first, idx));
+            } else {
+                (0..groups).for_each(|idx| self.group(l, block, first, idx));
+            }
         }
     }
 }
@@ -231,7 +261,7 @@ fn fill<T: EightRows>(blocks: &[u8], panel: &mut Panel) {
 }
 
 fn fill_baseline<T: EightRows>(blocks: &[u8], panel: &mut Panel) {
-    FillPanel::<T>::new(blocks, panel).run(Portable);
+    run_portable(FillPanel::<T>::new(blocks, panel));
 }
 
 impl Format {

@@ -18,6 +18,9 @@ pub(crate) trait Lanes: Copy {
     /// Eight f32.
     type F: Copy;
 
+    /// Whether each group of a block gets code of its own, in which shifts by its index are constants.
+    const UNROLLS: bool;
+
     /// Eight words in memory.
     fn load(self, bytes: &[u8; 32]) -> Self::U;
     /// Eight 16-bit numbers, widened with zeros.
@@ -52,10 +55,16 @@ pub(crate) trait Lanes: Copy {
     fn eq_u8(self, a: Self::U, b: Self::U) -> Self::U;
     /// Low 16 bits of the product of 16-bit halves.
     fn mul_u16(self, a: Self::U, b: Self::U) -> Self::U;
+    /// High 16 bits of the product of 16-bit halves.
+    fn mul_high_u16(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Byte `byte` (0 to 3) of each word in all four of its bytes.
+    fn spread_byte(self, a: Self::U, byte: usize) -> Self::U;
     /// Each byte of `codes`, which must be below 16, replaced by its entry of the table.
     fn lookup(self, table: &[u8; 16], codes: Self::U) -> Self::U;
     /// The entry of a table (a power of two long) at each lane's index modulo its length, as a word.
     fn gather(self, table: &[[i8; 4]], idx: Self::U) -> Self::U;
+    /// The same for entries of eight bytes: their first words and their second words.
+    fn gather_pair(self, table: &[[i8; 8]], idx: Self::U) -> (Self::U, Self::U);
 
     /// The half float in the low 16 bits of each word; the high ones must be zero.
     fn f16_to_f32(self, a: Self::U) -> Self::F;
@@ -72,6 +81,12 @@ pub(crate) trait Lanes: Copy {
     #[inline(always)]
     fn byte(self, a: Self::U, byte: usize) -> Self::U {
         self.and(self.shr(a, 8 * byte as u32), self.splat(0xff))
+    }
+
+    /// Bits of each word: `(word >> n) & mask`.
+    #[inline(always)]
+    fn bits_at(self, a: Self::U, n: u32, mask: u32) -> Self::U {
+        self.and(self.shr(a, n), self.splat(mask))
     }
 
     /// Bits of each byte: `(byte >> n) & mask`, for an `n` and a mask of at most `8 − n` bits.
@@ -104,6 +119,8 @@ fn bytewise(a: U, b: U, f: impl Fn(u8, u8) -> u8) -> U {
 impl Lanes for Portable {
     type U = U;
     type F = [f32; LANES];
+
+    const UNROLLS: bool = false;
 
     #[inline(always)]
     fn load(self, bytes: &[u8; 32]) -> U {
@@ -199,6 +216,17 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn mul_high_u16(self, a: U, b: U) -> U {
+        let high = |a: u32, b: u32| ((a & 0xffff) * (b & 0xffff)) >> 16;
+        each(|i| high(a[i], b[i]) | high(a[i] >> 16, b[i] >> 16) << 16)
+    }
+
+    #[inline(always)]
+    fn spread_byte(self, a: U, byte: usize) -> U {
+        each(|i| (a[i] >> (8 * byte) & 0xff) * 0x0101_0101)
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], codes: U) -> U {
         each(|i| u32::from_le_bytes(codes[i].to_le_bytes().map(|code| table[usize::from(code & 15)])))
     }
@@ -207,6 +235,16 @@ impl Lanes for Portable {
     fn gather(self, table: &[[i8; 4]], idx: U) -> U {
         assert!(table.len().is_power_of_two(), "a table of {} entries", table.len());
         each(|i| u32::from_le_bytes(table[idx[i] as usize & (table.len() - 1)].map(|byte: i8| byte as u8)))
+    }
+
+    #[inline(always)]
+    fn gather_pair(self, table: &[[i8; 8]], idx: U) -> (U, U) {
+        assert!(table.len().is_power_of_two(), "a table of {} entries", table.len());
+        let word = |i: usize, half: usize| {
+            let entry = table[idx[i] as usize & (table.len() - 1)];
+            u32::from_le_bytes(std::array::from_fn(|k| entry[4 * half + k] as u8))
+        };
+        (each(|i| word(i, 0)), each(|i| word(i, 1)))
     }
 
     #[inline(always)]
@@ -235,7 +273,8 @@ impl Lanes for Portable {
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod tests {
     use super::{
         super::{Job, run_widest},
@@ -250,6 +289,10 @@ mod tests {
 
     fn table() -> Vec<[i8; 4]> {
         (0..64).map(|i: i8| [i, -i, 3 * i % 50, 7]).collect()
+    }
+
+    fn pairs() -> Vec<[i8; 8]> {
+        (0..=127).map(|i: i8| std::array::from_fn(|k| i ^ (k as i8) << 3)).collect()
     }
 
     impl Job for All {
@@ -281,6 +324,10 @@ mod tests {
                 ("mul_u16", l.mul_u16(a, b)),
                 ("lookup", l.lookup(&std::array::from_fn(|i| (i * i) as u8), codes)),
                 ("gather", l.gather(&table(), b)),
+                ("mul_high_u16", l.mul_high_u16(a, b)),
+                ("spread_byte", l.spread_byte(a, 2)),
+                ("gather_pair.0", l.gather_pair(&pairs(), b).0),
+                ("gather_pair.1", l.gather_pair(&pairs(), b).1),
                 ("byte", l.byte(a, 3)),
             ];
             let floats = [
