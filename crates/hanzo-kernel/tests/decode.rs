@@ -16,9 +16,12 @@ const K_PLAIN: usize = 77;
 struct Count {
     n: usize,
     n_bad: usize,
-    /// Results that are subnormal numbers where the device gives zero.
+    /// Zeros where the result, or the scale it is a multiple of, is a subnormal number: some devices flush those.
     n_flushed: usize,
 }
+
+/// A subnormal scale times the largest quant is less.
+const OF_SUBNORMAL_SCALES: f32 = 128.0 * f32::MIN_POSITIVE;
 
 fn compare(got: &[f32], want: &[f32]) -> Count {
     let mut count = Count { n: want.len(), ..Count::default() };
@@ -26,7 +29,7 @@ fn compare(got: &[f32], want: &[f32]) -> Count {
         if got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan() {
             continue;
         }
-        if want.is_subnormal() && *got == 0.0 {
+        if want.abs() < OF_SUBNORMAL_SCALES && *got == 0.0 {
             count.n_flushed += 1;
         } else {
             count.n_bad += 1;

@@ -26,6 +26,8 @@ pub struct Gpu {
     queue: wgpu::Queue,
     pub name: String,
     pub subgroups: (u32, u32),
+    /// The side of the square matrices of f16 that the device multiplies and adds up in f32, with subgroups of 32.
+    pub matrix_side: Option<u32>,
     /// By the name of the specialisation.
     pipelines: RefCell<BTreeMap<String, (wgpu::ComputePipeline, Interface)>>,
 }
@@ -68,18 +70,14 @@ impl Gpu {
         }))
         .unwrap();
         let info = adapter.get_info();
-        Some(Self {
-            device,
-            queue,
-            name: info.name,
-            subgroups: (info.subgroup_min_size, info.subgroup_max_size),
-            pipelines: RefCell::default(),
-        })
-    }
-
-    /// Whether the device multiplies 8×8 or 16×16 matrices of f16 to f32.
-    pub fn has_matrices(&self) -> bool {
-        self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+        let subgroups = (info.subgroup_min_size, info.subgroup_max_size);
+        let (half, single) = (wgpu::CooperativeScalarType::F16, wgpu::CooperativeScalarType::F32);
+        let matrix_side = (adapter.cooperative_matrix_properties().iter())
+            .filter(|p| subgroups == (32, 32) && p.ab_type == half && p.cr_type == single)
+            .map(|p| p.m_size)
+            .filter(|&side| side == 8 || side == 16)
+            .max();
+        Some(Self { device, queue, name: info.name, subgroups, matrix_side, pipelines: RefCell::default() })
     }
 
     /// Launches a kernel on buffers by name (their bytes padded to 16; those it does without are ignored) and gives back
