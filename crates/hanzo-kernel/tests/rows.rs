@@ -161,6 +161,91 @@ fn norms_equal_f64_and_quantise_what_they_give() {
     }
 }
 
+#[test]
+fn layer_norms_equal_f64() {
+    let Some(gpu) = Gpu::open("layer_norms_equal_f64") else { return };
+    let mut random = Random(14);
+    let (n_rows, dim) = (3, 333);
+    // Far from zero, where squares without their mean would cancel.
+    let x: Vec<f32> = random.units(n_rows * dim).iter().map(|v| v + 100.0).collect();
+    let (weight, bias) = (random.units(dim), random.units(dim));
+    for with_bias in [false, true] {
+        let buffers = [bytes_f32(&x), bytes_f32(&weight), bytes_f32(&bias), vec![0; 4 * n_rows * dim]];
+        let result = gpu.run(
+            &find("layer_norm", None, &[flag("BIAS", with_bias)]),
+            &[("x", &buffers[0]), ("weight", &buffers[1]), ("bias", &buffers[2]), ("out", &buffers[3])],
+            &[n_rows as u32, dim as u32, 1e-5f32.to_bits()],
+            [2, 1, 1],
+        );
+        let mut want = Vec::new();
+        for row in x.chunks_exact(dim) {
+            let mean = row.iter().map(|v| f64::from(*v)).sum::<f64>() / dim as f64;
+            let variance = row.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / dim as f64;
+            let normed = |v: f32| (f64::from(v) - mean) / (variance + 1e-5).sqrt();
+            let bias = |i: usize| if with_bias { f64::from(bias[i]) } else { 0.0 };
+            want.extend(row.iter().enumerate().map(|(i, v)| normed(*v) * f64::from(weight[i]) + bias(i)));
+        }
+        // A mean near 100 is known to 8e-6.
+        assert_near("layer norm", &floats(&result["out"]), &want, 3e-5);
+    }
+}
+
+#[test]
+fn numbers_are_cast_and_tensors_copied() {
+    let Some(gpu) = Gpu::open("numbers_are_cast_and_tensors_copied") else { return };
+    let mut random = Random(15);
+    let mut values = random.units(118);
+    // Ties to even, overflow, the infinities, zeros.
+    values.extend([
+        1.000_488_3,
+        1.001_464_8,
+        1.003_906_3,
+        65_519.0,
+        3e38,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        -0.0,
+        0.0,
+        2048.5,
+    ]);
+    for &number in Number::ALL {
+        let bytes = number_bytes(number) * values.len();
+        let result = gpu.run(
+            &find("cast", Some(number), &[flag("FROM_F32", true)]),
+            &[("src", &bytes_f32(&values)), ("out", &vec![0; bytes])],
+            &[values.len() as u32 / 4],
+            [1, 1, 1],
+        );
+        let want: Vec<f32> = values.iter().map(|v| rounded(number, *v)).collect();
+        assert_eq!(numbers(number, &result["out"]), want, "{number:?}");
+        let back = gpu.run(
+            &find("cast", Some(number), &[flag("FROM_F32", false)]),
+            &[("src", &result["out"]), ("out", &vec![0; 4 * values.len()])],
+            &[values.len() as u32 / 4],
+            [1, 1, 1],
+        );
+        assert_eq!(floats(&back["out"]), want, "{number:?}");
+    }
+    // [2, 3, 5, 7] from element 1 on, its axes in the order 2, 0, 3, 1.
+    let src: Vec<u32> = (0..1 + 2 * 3 * 5 * 7).collect();
+    let n = src.len() - 1;
+    let result = gpu.run(
+        &find("copy_strided", None, &[]),
+        &[("src", &bytes_u32(&src)), ("out", &vec![0; 4 * n])],
+        &[n as u32, 2, 7, 3, 1, 7, 105, 1, 35],
+        [1, 1, 1],
+    );
+    let mut want = Vec::new();
+    for c in 0..5 {
+        for a in 0..2 {
+            for d in 0..7 {
+                want.extend((0..3).map(|b| 1 + a * 105 + b * 35 + c * 7 + d));
+            }
+        }
+    }
+    assert_eq!(words(&result["out"]), want);
+}
+
 /// Signed bytes are what the values round to, and their sums are theirs.
 fn check_bytes(values: &[f32], quants: &[u8], meta: &[u8]) {
     let meta = words(meta);
