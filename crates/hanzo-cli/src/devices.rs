@@ -2,6 +2,7 @@
 
 use clap::Args;
 use hanzo_ml::{
+    gpu::driver::{Driver, Kind},
     limits::{self, Limits},
     parallel::Parallel,
 };
@@ -40,9 +41,9 @@ pub(crate) fn run(args: &DevicesArgs, environment: &Environment) -> Result<()> {
     let machine = Machine::look()?;
     let measured = if args.measure { Some(measure(machine.threads)?) } else { None };
     let shown = if args.json {
-        format!("{:#}\n", as_json(&machine, measured.as_deref()))
+        format!("{:#}\n", as_json(&machine, measured.as_deref(), environment))
     } else {
-        as_text(&machine, measured.as_deref().unwrap_or_default(), environment.colours)
+        as_text(&machine, measured.as_deref().unwrap_or_default(), environment)
     };
     output::print(&shown)
 }
@@ -54,7 +55,7 @@ fn measure(threads: usize) -> Result<Vec<Limits>> {
     counts.into_iter().map(|n| Ok(limits::measure(&Parallel::new(Some(n))?)?)).collect()
 }
 
-fn as_json(machine: &Machine, measured: Option<&[Limits]>) -> Json {
+fn as_json(machine: &Machine, measured: Option<&[Limits]>, environment: &Environment) -> Json {
     let memory = machine.memory;
     let limits = |limits: &Limits| {
         json!({
@@ -76,24 +77,69 @@ fn as_json(machine: &Machine, measured: Option<&[Limits]>) -> Json {
         "memory_available_bytes": memory.map(|m| m.available),
         "measured": measured.map(|all| all.iter().map(limits).collect::<Json>()),
     });
-    let others =
-        NOT_BUILT.iter().map(|name| json!({ "device": name, "available": false, "reason": NOT_YET }));
-    [cpu].into_iter().chain(others).collect()
+    let gpu = |gpu: Gpu| match gpu.found {
+        Ok(name) => json!({ "device": gpu.device, "available": true, "name": name }),
+        Err(reason) => json!({ "device": gpu.device, "available": false, "reason": reason }),
+    };
+    [cpu].into_iter().chain(gpus(environment).into_iter().map(gpu)).collect()
 }
 
-fn as_text(machine: &Machine, measured: &[Limits], colours: bool) -> String {
+/// A GPU, or an API that has none here.
+struct Gpu {
+    device: String,
+    /// Its name, or why it cannot be used.
+    found: std::result::Result<String, String>,
+}
+
+/// The GPUs of every API, and why there are none of the others.
+fn gpus(environment: &Environment) -> Vec<Gpu> {
+    let mut gpus = Vec::new();
+    for kind in Kind::ALL {
+        match Driver::list(kind, &environment.gpu().driver) {
+            Ok(names) => gpus.extend(names.into_iter().map(|name| {
+                let (device, name) = name.split_once(' ').unwrap_or((&name, ""));
+                Gpu { device: device.to_owned(), found: Ok(name.to_owned()) }
+            })),
+            Err(e) => {
+                // The row names the device already.
+                let said = e.to_string();
+                let reason = said.split_once("is not available: ").map_or(said.as_str(), |(_, rest)| rest);
+                let reason = format!("not available: {reason}");
+                gpus.push(Gpu { device: kind.name().to_owned(), found: Err(reason) });
+            }
+        }
+    }
+    let not_built = |name: &&str| Gpu { device: (*name).to_owned(), found: Err(NOT_YET.to_owned()) };
+    gpus.extend(NOT_BUILT.iter().map(not_built));
+    gpus
+}
+
+fn as_text(machine: &Machine, measured: &[Limits], environment: &Environment) -> String {
+    let colours = environment.colours;
     let physical = machine.physical_cores.map(|n| format!("{n} physical, ")).unwrap_or_default();
     let threads = machine.threads;
     let mut rows = vec![
-        ("cpu", styled("available", Style::Good, colours)),
-        ("  name", shortened(&machine.cpu, 60)),
-        ("  cores", format!("{physical}{} logical; threads by default: {threads}", machine.logical_cores)),
-        ("  vectors", instructions_in_words(machine.instructions)),
-        ("  memory", memory_in_words(machine)),
+        ("cpu".to_owned(), styled("available", Style::Good, colours)),
+        ("  name".to_owned(), shortened(&machine.cpu, 60)),
+        (
+            "  cores".to_owned(),
+            format!("{physical}{} logical; threads by default: {threads}", machine.logical_cores),
+        ),
+        ("  vectors".to_owned(), instructions_in_words(machine.instructions)),
+        ("  memory".to_owned(), memory_in_words(machine)),
     ];
-    rows.extend(measured.iter().map(|limits| ("  measured", limits_in_words(limits))));
-    rows.extend(NOT_BUILT.iter().map(|name| (*name, NOT_YET.to_owned())));
-    output::columns(&rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect::<Vec<_>>())
+    rows.extend(measured.iter().map(|limits| ("  measured".to_owned(), limits_in_words(limits))));
+    for gpu in gpus(environment) {
+        match gpu.found {
+            Ok(name) => {
+                rows.push((gpu.device, styled("available", Style::Good, colours)));
+                rows.push(("  name".to_owned(), name));
+            }
+            // `--json` has all of it.
+            Err(reason) => rows.push((gpu.device, shortened(&reason, 85))),
+        }
+    }
+    output::columns(&rows.into_iter().map(|(name, value)| vec![name, value]).collect::<Vec<_>>())
 }
 
 /// The instruction set, and what it means where it is none in particular.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use hanzo_hub::Os;
+use hanzo_ml::gpu::{GpuOptions, driver::DriverOptions};
 
 /// What the program knows of its surroundings, read once.
 pub(crate) struct Environment {
@@ -23,6 +24,8 @@ pub(crate) struct Environment {
     pub(crate) history: Option<PathBuf>,
     /// Where models are kept and fetched from.
     pub(crate) hub: hanzo_hub::Environment,
+    /// Folders of GPU toolkits: `CUDA_PATH`, `CUDA_HOME`, `ROCM_PATH`, `HIP_PATH`.
+    toolkits: Vec<PathBuf>,
 }
 
 impl Environment {
@@ -35,7 +38,22 @@ impl Environment {
             bars: io::stderr().is_terminal(),
             history: state_dir(Os::current(), variable).map(|dir| dir.join("history")),
             hub: hanzo_hub::Environment::read(Os::current(), variable),
+            toolkits: ["CUDA_PATH", "CUDA_HOME", "ROCM_PATH", "HIP_PATH"]
+                .into_iter()
+                .filter_map(variable)
+                .map(PathBuf::from)
+                .collect(),
         }
+    }
+
+    /// Where a GPU's libraries may lie, and where its compiled kernels are kept.
+    pub(crate) fn gpu(&self) -> GpuOptions {
+        let below = |folder: &PathBuf| ["lib64", "lib", "bin"].map(|name| folder.join(name));
+        let driver = DriverOptions {
+            library_folders: self.toolkits.iter().flat_map(below).collect(),
+            kernel_cache: self.hub.cache_dir().ok().map(|folder| folder.join("kernels")),
+        };
+        GpuOptions { driver, ..GpuOptions::default() }
     }
 }
 

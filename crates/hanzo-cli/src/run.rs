@@ -11,7 +11,7 @@ use hanzo_engine::{
     CancelToken, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, ModelFile,
     PromptStats, Request, Summary, load_template, text::EncodeOptions,
 };
-use hanzo_ml::DType;
+use hanzo_ml::{DType, Device};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
@@ -74,6 +74,9 @@ pub(crate) struct RunArgs {
     /// Rows of a step: the prompt is read in parts of so many tokens
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = rows)]
     ubatch_size: usize,
+    /// Where to run: cpu, cuda:0, rocm:0 …
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
+    device: Device,
     /// Threads [default: one per physical core]
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
@@ -138,7 +141,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
     if let Some(option) = args.sampling.without_effect(&sampling) {
         note(&format!("--{option} has no effect on a greedy answer; --temp makes it another"));
     }
-    let options = load_options(args);
+    let options = load_options(args, environment);
     let plan = MemoryPlan::new(&file, &options)?;
     if args.verbose {
         let (weights, cache) = (HumanBytes(plan.weight_bytes as u64), HumanBytes(plan.cache_bytes as u64));
@@ -176,13 +179,15 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
     answer.report(args, &facts)
 }
 
-fn load_options(args: &RunArgs) -> LoadOptions {
+fn load_options(args: &RunArgs, environment: &Environment) -> LoadOptions {
     LoadOptions {
         context: args.ctx_size,
         max_rows: args.ubatch_size,
         cache_type_k: args.cache_type_k.into(),
         cache_type_v: args.cache_type_v.into(),
+        device: args.device,
         cpu: args.cpu.options(args.threads),
+        gpu: environment.gpu(),
         pre_tokenizer: args.pre.clone(),
         ..LoadOptions::default()
     }

@@ -14,7 +14,7 @@ use std::{
     sync::Mutex,
 };
 
-use common::{cpu, cpu_int8};
+use common::{cpu, cpu_int8, gpu, gpu_names};
 use hanzo_engine::{
     ModelFile,
     decoder::{Chunk, Decoder, DecoderOptions, Rows},
@@ -103,11 +103,12 @@ fn check_ids(oracle: &Oracle, file: &ModelFile) {
 
 /// Decodes all prompts side by side; after each choice the oracle's token goes in, which is the same token but at
 /// a near tie.
-fn check_greedy(oracle: &Oracle, file: &ModelFile) {
+fn check_greedy(oracle: &Oracle, file: &ModelFile, backend: Box<dyn Backend>) {
     assert!(oracle.prompts.len() >= 6);
     let n_tokens = oracle.prompts[0].tokens.len();
     let context = oracle.prompts.iter().map(|p| p.prompt_ids.len() + n_tokens).max().unwrap();
-    let mut decoder = decoder(file, cpu(2), context, oracle.prompts.len());
+    let mut decoder = decoder(file, backend, context, oracle.prompts.len());
+    let device = decoder.backend_name();
     let vocab = decoder.spec().vocab_size;
     let sequences: Vec<_> = oracle.prompts.iter().map(|_| decoder.begin()).collect();
     let mut ours: Vec<u32> = Vec::new();
@@ -136,7 +137,7 @@ fn check_greedy(oracle: &Oracle, file: &ModelFile) {
         ours = logits.chunks_exact(vocab).map(argmax).collect();
     }
     let n = oracle.prompts.len();
-    println!("{}: {n} prompts, {n_tokens} tokens each, parted at {n_parted} near ties", oracle.model);
+    println!("{} on {device}: {n} prompts, {n_tokens} tokens each, {n_parted} near ties", oracle.model);
 }
 
 /// Predictions in the format of `testdata/tokens/README.md`: row i is the one after token `warm_up` + i.
@@ -240,12 +241,26 @@ fn check_int8(oracle: &Oracle, file: &ModelFile, name: &str) {
 }
 
 macro_rules! real_models {
-    ($($test:ident $int8:ident $name:literal;)*) => {$(
+    ($($test:ident $int8:ident $name:literal;)*) => {
+        /// Greedy tokens on every GPU of this machine.
+        mod on_gpus {
+            $(
+                #[test]
+                fn $test() {
+                    for device in super::gpu_names() {
+                        super::with_model($name, |oracle, file| {
+                            super::check_greedy(oracle, file, super::gpu(&device));
+                        });
+                    }
+                }
+            )*
+        }
+        $(
         #[test]
         fn $test() {
             with_model($name, |oracle, file| {
                 check_ids(oracle, file);
-                check_greedy(oracle, file);
+                check_greedy(oracle, file, cpu(2));
                 check_predictions(oracle, file, $name);
             });
         }
@@ -254,7 +269,8 @@ macro_rules! real_models {
         fn $int8() {
             with_model($name, |oracle, file| check_int8(oracle, file, $name));
         }
-    )*};
+        )*
+    };
 }
 
 real_models! {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{TOLERANCE, cases, cpu, decoder, max_difference, reference, whole};
+use common::{TOLERANCE, cases, cpu, decoder, gpu, gpu_names, max_difference, reference, whole};
 
 #[test]
 fn logits_equal_transformers() {
@@ -33,6 +33,33 @@ fn logits_equal_transformers() {
     }
     assert!(failures.is_empty(), "differs from transformers:\n{}", failures.join("\n"));
     println!("{n_logits} logits of {} models equal transformers within {TOLERANCE:e}", cases.len());
+}
+
+/// The same on every GPU of this machine. Heads whose width is no multiple of four are refused there.
+#[test]
+fn logits_on_gpus_equal_transformers() {
+    for name in gpu_names() {
+        let (mut n_logits, mut n_refused, mut failures) = (0, 0, Vec::new());
+        for case in &cases() {
+            let file = case.file();
+            let spec = file.spec().unwrap();
+            if spec.layers.iter().any(|l| !l.attention().head_dim.is_multiple_of(4)) {
+                n_refused += 1;
+                continue;
+            }
+            for prompt in &case.prompts {
+                let mut decoder = decoder(&file, spec.clone(), gpu(&name), prompt.tokens.len());
+                let ours = whole(&mut decoder, &prompt.tokens);
+                let error = max_difference(&ours, &case.logits(prompt)) / case.max_abs_logit;
+                n_logits += ours.len();
+                if error > TOLERANCE {
+                    failures.push(format!("{}, {} tokens: {error:.2e}", case.name, prompt.tokens.len()));
+                }
+            }
+        }
+        println!("{name}: {n_logits} logits compared, {n_refused} models refused");
+        assert!(failures.is_empty(), "{name} differs from transformers:\n{}", failures.join("\n"));
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&folder);
     fs::create_dir_all(folder)?;
     let mut all = specs();
+    all.retain(|spec| spec.suits(target));
     let n_a_file = match args.next().as_deref() {
         Some("one") => {
             all.dedup_by_key(|spec| spec.kernel.name);

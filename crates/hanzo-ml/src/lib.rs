@@ -3,7 +3,7 @@
 //! * [`file`]: readers and writers of GGUF and safetensors; every file is hostile input.
 //! * [`QTensor`]: a weight as it lies in the file, in any format of `hanzo-quant`.
 //! * [`backend`]: the operations a model is made of, as one trait; [`reference`] is its naive f64 definition,
-//!   [`cpu`] the multi-threaded one.
+//!   [`cpu`] the multi-threaded one, [`gpu`] the one of every GPU.
 //! * [`limits`]: what the machine can do at most, measured.
 //! * [`parallel`]: the only place that starts threads.
 //!
@@ -11,14 +11,17 @@
 
 pub mod backend;
 pub mod cpu;
+mod device;
 mod dtype;
 mod error;
 pub mod file;
+pub mod gpu;
 pub mod limits;
 pub mod parallel;
 mod qtensor;
 pub mod reference;
 
+pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use qtensor::{Bytes, QTensor};

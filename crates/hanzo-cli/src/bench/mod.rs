@@ -15,7 +15,7 @@ use hanzo_engine::{
     decoder::{Chunk, Decoder, DecoderOptions, Rows},
     sample::{Sampler, SamplingParams},
 };
-use hanzo_ml::{DType, cpu::Cpu};
+use hanzo_ml::{DType, Device, cpu::Cpu};
 
 use crate::{
     cpu::CpuArgs,
@@ -63,6 +63,9 @@ pub(crate) struct BenchArgs {
         default_value = "512"
     )]
     ubatch_size: Vec<usize>,
+    /// Where to run: cpu, cuda:0, rocm:0 …
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
+    device: Device,
     /// Threads [default: one per physical core]
     #[arg(short, long, value_name = "N,…", value_delimiter = ',')]
     threads: Vec<usize>,
@@ -137,8 +140,9 @@ fn measure(
     setting: Setting,
     test: Test,
 ) -> Result<Row> {
-    let cpu = Cpu::new(args.cpu.options(setting.threads))?;
-    let n_threads = cpu.n_threads();
+    let cpu = args.cpu.options(setting.threads);
+    let n_threads = Cpu::new(cpu)?.n_threads();
+    let backend = args.device.open(cpu, environment.gpu())?;
     let options = DecoderOptions {
         context: test.depth + test.n_tokens(),
         n_sequences: 1,
@@ -146,7 +150,7 @@ fn measure(
         cache_type_k: args.cache_type_k.into(),
         cache_type_v: args.cache_type_v.into(),
     };
-    let mut bench = Bench { decoder: Decoder::load(file, Box::new(cpu), options)?, rows: options.max_rows };
+    let mut bench = Bench { decoder: Decoder::load(file, backend, options)?, rows: options.max_rows };
     let mut seconds = Vec::with_capacity(args.repetitions);
     for repetition in 0..=args.repetitions {
         if environment.bars {
@@ -157,7 +161,7 @@ fn measure(
             seconds.push(time);
         }
     }
-    Ok(Row { test, setting, backend: "CPU".to_owned(), n_threads, seconds })
+    Ok(Row { test, setting, backend: args.device.to_string().to_uppercase(), n_threads, seconds })
 }
 
 /// A decoder under test.

@@ -2,11 +2,7 @@
 
 use std::path::Path;
 
-use hanzo_ml::{
-    DType,
-    backend::Backend,
-    cpu::{Cpu, CpuOptions},
-};
+use hanzo_ml::{DType, Device, cpu::CpuOptions, gpu::GpuOptions};
 
 use crate::{
     Error, ModelFile, Result,
@@ -28,8 +24,12 @@ pub struct LoadOptions {
     pub cache_type_k: DType,
     /// Element type of cached values.
     pub cache_type_v: DType,
+    /// Where the model runs.
+    pub device: Device,
     /// Threads and arithmetic of the CPU.
     pub cpu: CpuOptions,
+    /// What a GPU may use.
+    pub gpu: GpuOptions,
     /// The pre-tokenizer, where the file does not name one that is known.
     pub pre_tokenizer: Option<String>,
 }
@@ -45,7 +45,9 @@ impl Default for LoadOptions {
             max_rows: 512,
             cache_type_k: DType::F16,
             cache_type_v: DType::F16,
+            device: Device::Cpu,
             cpu: CpuOptions::default(),
+            gpu: GpuOptions::default(),
             pre_tokenizer: None,
         }
     }
@@ -87,15 +89,15 @@ impl MemoryPlan {
 }
 
 impl Model {
-    /// Loads a model to the CPU.
+    /// Loads a model to its device.
     ///
     /// # Errors
-    /// If the model, its vocabulary or its template is not supported.
+    /// If the model, its vocabulary or its template is not supported, or the device is not available.
     pub fn load(file: &ModelFile, options: &LoadOptions) -> Result<Self> {
         let plan = MemoryPlan::new(file, options)?;
         let spec = decoder::check(file)?;
         let (tokenizer, template) = text(file, &spec, options.pre_tokenizer.as_deref())?;
-        let backend: Box<dyn Backend> = Box::new(Cpu::new(options.cpu)?);
+        let backend = options.device.open(options.cpu, options.gpu.clone())?;
         let decoder = decoder_options(spec.context_length, options)?;
         let decoder = Decoder::load_with(file, spec, backend, decoder)?;
         Ok(Self { decoder, tokenizer, template, plan })

@@ -9,9 +9,13 @@ use hanzo_engine::{
     spec::DecoderSpec,
 };
 use hanzo_ml::{
-    DType,
+    DType, Device,
     backend::Backend,
     cpu::{Activations, Cpu, CpuOptions},
+    gpu::{
+        GpuOptions,
+        driver::{Driver, DriverOptions, Kind},
+    },
     reference::Reference,
 };
 use serde::Deserialize;
@@ -102,6 +106,21 @@ pub fn cpu_int8(threads: usize) -> Box<dyn Backend> {
 
 pub fn reference() -> Box<dyn Backend> {
     Box::new(Reference::new())
+}
+
+/// The names of this machine's GPUs.
+pub fn gpu_names() -> Vec<String> {
+    let list = |kind: Kind| {
+        let found = Driver::list(kind, &DriverOptions::default());
+        (0..found.map_or(0, |names| names.len())).map(move |i| format!("{}:{i}", kind.name()))
+    };
+    Kind::ALL.into_iter().flat_map(list).collect()
+}
+
+/// The backend of a GPU.
+pub fn gpu(name: &str) -> Box<dyn Backend> {
+    let device: Device = name.parse().unwrap();
+    device.open(CpuOptions::default(), GpuOptions::default()).unwrap()
 }
 
 pub fn options(context: usize) -> DecoderOptions {

@@ -1,12 +1,16 @@
 //! What the tests of operations share: a counter-based generator, backends side by side, bounds.
 
-#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic, and say which devices they found")]
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use hanzo_ml::{
     Bytes, DType, QTensor, Result,
     backend::{Backend, Buffer},
     cpu::{Activations, Cpu, CpuOptions},
+    gpu::{
+        Gpu, GpuOptions, Products,
+        driver::{Driver, DriverOptions, Kind},
+    },
     reference::Reference,
 };
 use hanzo_quant::Format;
@@ -148,5 +152,67 @@ pub fn check_op(
             assert!((got - want).abs() <= bound, "{name} ({level})[{i}]: {got} is not {want} ± {bound}");
         }
     }
+    check_gpus(name, &run, &want, &bound);
     got
+}
+
+/// The names of this machine's GPUs.
+pub fn gpu_names() -> &'static [String] {
+    static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
+        let mut names = Vec::new();
+        for kind in Kind::ALL {
+            match Driver::list(kind, &DriverOptions::default()) {
+                Ok(found) => names.extend((0..found.len()).map(|i| format!("{}:{i}", kind.name()))),
+                Err(e) => println!("{e}"),
+            }
+        }
+        names
+    });
+    &NAMES
+}
+
+/// A GPU of this machine.
+pub fn gpu(name: &str, products: Products) -> Gpu {
+    let options = GpuOptions { products, ..GpuOptions::default() };
+    let (kind, index) = name.split_once(':').unwrap();
+    let kind = Kind::ALL.into_iter().find(|k| k.name() == kind).unwrap();
+    let driver = Driver::open(kind, index.parse().unwrap(), &options.driver).unwrap();
+    Gpu::new(Box::new(driver), options).unwrap()
+}
+
+thread_local! {
+    static GPUS: std::cell::RefCell<Vec<Gpu>> = std::cell::RefCell::new(
+        gpu_names().iter().map(|name| gpu(name, Products::Float)).collect()
+    );
+}
+
+/// Runs an operation on every GPU. Sums are taken in another order than on the CPU and exponentials are the device's
+/// own, so the bound is four times as wide. What no kernel is for (odd head widths, formats of integers) is refused.
+fn check_gpus(
+    name: &str,
+    run: &impl Fn(&mut dyn Backend) -> Result<Vec<f32>>,
+    want: &[f32],
+    bound: &impl Fn(usize, f32) -> f32,
+) {
+    GPUS.with_borrow_mut(|gpus| {
+        for gpu in gpus {
+            let values = match run(gpu) {
+                Ok(values) => values,
+                Err(e) if e.to_string().contains("no kernel") || e.to_string().contains("multiple of 4") => {
+                    continue;
+                }
+                Err(e) => panic!("{name} on {}: {e}", gpu.name()),
+            };
+            assert_eq!(values.len(), want.len(), "{name}");
+            for (i, (got, want)) in values.iter().zip(want).enumerate() {
+                let bound = 4.0 * bound(i, *want) + 8.0 * EPS * want.abs() + f32::MIN_POSITIVE;
+                let is_same = got == want || got.is_nan() && want.is_nan();
+                assert!(
+                    is_same || (got - want).abs() <= bound,
+                    "{name} ({})[{i}]: {got} is not {want} ± {bound}",
+                    gpu.name()
+                );
+            }
+        }
+    });
 }

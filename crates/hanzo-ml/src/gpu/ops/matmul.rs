@@ -1,0 +1,135 @@
+//! Products with weights: few rows by `qmatvec`, many by tiles of `qmatmul`.
+
+use hanzo_kernel::{Number, Value};
+use hanzo_quant::{Format, Unpack};
+
+use crate::{
+    DType, Result,
+    backend::{Buffer, MatMul},
+    gpu::{
+        backend::{Gpu, Products, stride_groups, word},
+        launcher::Which,
+        runtime::MemoryId,
+    },
+};
+
+/// Rows up to which a product is a matter of bandwidth, and weights are decoded once for all rows.
+const MATVEC_ROWS_MAX: usize = 16;
+
+/// Weight rows of a workgroup of `qmatvec`: 128 threads, 32 to a team, two rows to a team.
+pub(super) const MATVEC_WEIGHT_ROWS: usize = 8;
+
+/// Weight rows and columns of a tile of `qmatmul`.
+pub(super) const TILE: usize = 64;
+
+/// Activations as the product's kernel wants them.
+pub(super) struct Activations {
+    /// Named buffers.
+    pub places: Vec<(&'static str, MemoryId)>,
+    /// Buffers to give back.
+    pub scratch: Vec<Buffer>,
+    /// Whether they are signed bytes.
+    pub is_int8: bool,
+}
+
+/// Whether a format's products can be of integers.
+pub(super) fn has_int8(format: &Format) -> bool {
+    matches!(format.unpack, Unpack::Int(_))
+}
+
+impl Gpu {
+    /// The activations of a product, quantised where the options and the format say so. x: `[rows, K]` f32.
+    pub(super) fn activations(&mut self, format: &Format, x: &Buffer) -> Result<Activations> {
+        if self.options.products != Products::Int8 || !has_int8(format) {
+            let places = vec![("x", self.place(x)?)];
+            return Ok(Activations { places, scratch: Vec::new(), is_int8: false });
+        }
+        let n_groups = x.len / 32;
+        let x_q = self.scratch(DType::U32, x.len / 4)?;
+        let x_meta = self.scratch(DType::U32, n_groups * 2)?;
+        let which = Which { number: Some(Number::F32), ..Which::plain("quantize", &[]) };
+        let places = self.places(&[("x", x), ("x_q", &x_q), ("x_meta", &x_meta)])?;
+        self.launch(&which, &places, &[word("quantize", n_groups)?], [stride_groups(x.len / 4), 1, 1])?;
+        let places = vec![("x_q", self.place(&x_q)?), ("x_meta", self.place(&x_meta)?)];
+        Ok(Activations { places, scratch: vec![x_q, x_meta], is_int8: true })
+    }
+
+    /// The core of a tiled product.
+    pub(super) fn tile_core(&self, is_int8: bool) -> &'static str {
+        match self.options.products {
+            _ if is_int8 => "int8",
+            Products::Matrix if self.runtime.limits().matrix_side == Some(16) => "matrix",
+            Products::Float | Products::Int8 | Products::Matrix => "fma",
+        }
+    }
+
+    /// Constants of a tiled product.
+    pub(super) fn tile_constants(
+        core: &'static str,
+        is_moe: bool,
+        has_bias: bool,
+    ) -> Vec<(&'static str, Value)> {
+        let mut constants =
+            vec![("CORE", Value::Word(core)), ("MOE", Value::Bool(is_moe)), ("BIAS", Value::Bool(has_bias))];
+        if core == "matrix" {
+            constants.extend([("TILE", Value::U32(16)), ("SUBGROUP", Value::U32(32))]);
+        }
+        constants
+    }
+
+    pub(in crate::gpu) fn matmul_to(&mut self, out: &Buffer, args: &MatMul<'_>) -> Result<()> {
+        let op = "matmul";
+        let dims = args.check(out)?;
+        let weight = self.weights.get(args.weight)?;
+        let params = [
+            weight.n_blocks,
+            weight.row_groups,
+            word(op, dims.k)?,
+            word(op, dims.n)?,
+            word(op, dims.rows)?,
+            1,
+        ];
+        let memory = weight.memory;
+        word(op, out.len.max(args.x.len))?;
+        if dims.rows == 0 {
+            return Ok(());
+        }
+        let format = args.weight.format;
+        let x = self.activations(format, args.x)?;
+        let mut places = self.places(&[("out", out)])?;
+        places.push(("w", memory));
+        places.extend(&x.places);
+        if let Some(bias) = args.bias {
+            places.push(("bias", self.place(bias)?));
+        }
+        let number = (!x.is_int8).then_some(Number::F32);
+        if dims.rows <= MATVEC_ROWS_MAX {
+            let cols = match (dims.rows, x.is_int8) {
+                (1, _) => 1,
+                (2, true) => 2,
+                (3..=4, _) | (_, false) => 4,
+                _ => 8,
+            };
+            let constants = [
+                ("INT8", Value::Bool(x.is_int8)),
+                ("MOE", Value::Bool(false)),
+                ("BIAS", Value::Bool(args.bias.is_some())),
+                ("COLS", Value::U32(cols)),
+            ];
+            let which = Which { format: Some(format), number, ..Which::plain("qmatvec", &constants) };
+            let grid = [
+                word(op, dims.n.div_ceil(MATVEC_WEIGHT_ROWS))?,
+                word(op, dims.rows.div_ceil(cols as usize))?,
+                1,
+            ];
+            self.launch(&which, &places, &params, grid)?;
+        } else {
+            let constants = Self::tile_constants(self.tile_core(x.is_int8), false, args.bias.is_some());
+            let which = Which { format: Some(format), number, ..Which::plain("qmatmul", &constants) };
+            let grid = [word(op, dims.n.div_ceil(TILE))?, word(op, dims.rows.div_ceil(TILE))?, 1];
+            self.launch(&which, &places, &params, grid)?;
+        }
+        self.release(x.scratch);
+        Ok(())
+    }
+}

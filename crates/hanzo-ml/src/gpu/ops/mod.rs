@@ -1,0 +1,6 @@
+//! The operations as launches, one file a kind. Each checks its operands, says which kernel, and how many workgroups.
+
+mod attention;
+mod matmul;
+mod moe;
+mod rows;

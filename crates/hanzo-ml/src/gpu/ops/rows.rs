@@ -1,0 +1,170 @@
+//! Operations on rows and elements: lookups, norms, rotations, activations, cache writes.
+
+use hanzo_kernel::Value;
+
+use crate::{
+    DType, Error, Result,
+    backend::{
+        Activation, Backend as _, Buffer, Embed, GatedActivation, GatherRows, KvAppend, RmsNorm, Rope,
+        RopeAngles, RopePairing, ScatterRows, Weight,
+        check::{check_add, check_softcap},
+    },
+    gpu::{
+        backend::{Gpu, row_groups, stride_groups, word},
+        launcher::{Which, number},
+    },
+};
+
+impl Gpu {
+    pub(in crate::gpu) fn embed_to(&mut self, out: &Buffer, args: &Embed<'_>) -> Result<()> {
+        let op = "embed";
+        let dims = args.check(out)?;
+        let weight = self.weights.get(args.table)?;
+        let n_groups = dims.rows * weight.row_groups as usize;
+        let params = [
+            weight.n_blocks,
+            weight.row_groups,
+            word(op, dims.dim)?,
+            word(op, args.table.n)?,
+            word(op, dims.rows)?,
+            args.scale.to_bits(),
+        ];
+        word(op, out.len)?;
+        if n_groups == 0 {
+            return Ok(());
+        }
+        let memory = weight.memory;
+        let mut places = self.places(&[("ids", args.ids), ("out", out)])?;
+        places.push(("w", memory));
+        let which = Which { format: Some(args.table.format), ..Which::plain(op, &[]) };
+        self.launch(&which, &places, &params, [stride_groups(n_groups), 1, 1])
+    }
+
+    /// All values of a weight, decoded on the device; `[E, N, K]`.
+    ///
+    /// # Errors
+    /// If the weight is not of this device, or there is no memory for its values.
+    pub fn decode(&mut self, weight: &Weight) -> Result<Vec<f32>> {
+        let op = "dequantize";
+        let placed = self.weights.get(weight)?;
+        let n_groups = weight.n_experts * weight.n * placed.row_groups as usize;
+        let len = weight.n_experts * weight.n * weight.k;
+        word(op, len)?;
+        let params = [placed.n_blocks, placed.row_groups, word(op, weight.k)?, word(op, n_groups)?];
+        let memory = placed.memory;
+        let out = self.scratch(DType::F32, len)?;
+        let mut places = self.places(&[("out", &out)])?;
+        places.push(("w", memory));
+        let which = Which { format: Some(weight.format), ..Which::plain(op, &[]) };
+        self.launch(&which, &places, &params, [stride_groups(n_groups), 1, 1])?;
+        let mut values = vec![0.0; len];
+        self.download_f32(&out, &mut values)?;
+        self.release([out]);
+        Ok(values)
+    }
+
+    pub(in crate::gpu) fn gather_to(&mut self, out: &Buffer, args: &GatherRows<'_>) -> Result<()> {
+        let op = "gather_rows";
+        let dims = args.check(out)?;
+        let params = [word(op, out.len)?, word(op, dims.dim)?];
+        let buffers = [("src", args.src), ("rows", args.rows), ("out", out)];
+        self.stride(&Which::plain(op, &[]), &buffers, &params, out.len)
+    }
+
+    pub(in crate::gpu) fn scatter_to(&mut self, out: &Buffer, args: &ScatterRows<'_>) -> Result<()> {
+        let op = "scatter_rows";
+        let dims = args.check(out)?;
+        let params = [word(op, args.src.len)?, word(op, dims.dim)?];
+        let buffers = [("src", args.src), ("rows", args.rows), ("out", out)];
+        self.stride(&Which::plain(op, &[]), &buffers, &params, args.src.len)
+    }
+
+    pub(in crate::gpu) fn add_to(&mut self, acc: &Buffer, x: &Buffer) -> Result<()> {
+        check_add(acc, x)?;
+        let params = [word("add", acc.len)?];
+        self.stride(&Which::plain("add", &[]), &[("acc", acc), ("x", x)], &params, acc.len)
+    }
+
+    /// With `acc`: `acc += x` first, and the norm of that.
+    pub(in crate::gpu) fn rms_norm_to(
+        &mut self,
+        out: &Buffer,
+        acc: Option<&Buffer>,
+        args: &RmsNorm<'_>,
+    ) -> Result<()> {
+        let op = "rms_norm";
+        let dims = match acc {
+            Some(acc) => args.check_add(out, acc)?,
+            None => args.check(op, out)?,
+        };
+        let params = [word(op, dims.rows)?, word(op, dims.dim)?, args.eps.to_bits()];
+        word(op, out.len)?;
+        if dims.rows == 0 {
+            return Ok(());
+        }
+        let mut buffers = vec![("x", args.x), ("out", out)];
+        buffers.extend(acc.map(|acc| ("acc", acc)));
+        buffers.extend(args.weight.map(|weight| ("weight", weight)));
+        let constants = [
+            ("ADD", Value::Bool(acc.is_some())),
+            ("WEIGHT", Value::Bool(args.weight.is_some())),
+            ("QUANTIZE", Value::Bool(false)),
+        ];
+        let places = self.places(&buffers)?;
+        self.launch(&Which::plain(op, &constants), &places, &params, [row_groups(dims.rows), 1, 1])
+    }
+
+    pub(in crate::gpu) fn rope_angles_to(&mut self, out: &Buffer, args: &RopeAngles<'_>) -> Result<()> {
+        let op = "rope_angles";
+        let dims = args.check(out)?;
+        let n = dims.rows * dims.pairs;
+        let params = [word(op, n)?, word(op, dims.pairs)?, args.n_axes as u32, args.magnitude.to_bits()];
+        let buffers =
+            [("positions", args.positions), ("inv_freq", args.inv_freq), ("axis", args.axis), ("out", out)];
+        self.stride(&Which::plain(op, &[]), &buffers, &params, n)
+    }
+
+    pub(in crate::gpu) fn rope_to(&mut self, x: &Buffer, args: &Rope<'_>) -> Result<()> {
+        let op = "rope";
+        let dims = args.check(x)?;
+        let n = dims.rows * args.n_heads * dims.pairs;
+        word(op, x.len)?;
+        let params = [word(op, n)?, word(op, dims.pairs)?, word(op, args.n_heads)?, word(op, args.head_dim)?];
+        let constants = [("ADJACENT", Value::Bool(args.pairing == RopePairing::Adjacent))];
+        let buffers = [("angles", args.angles), ("x", x)];
+        self.stride(&Which::plain(op, &constants), &buffers, &params, n)
+    }
+
+    pub(in crate::gpu) fn kv_append_to(&mut self, cache: &Buffer, args: &KvAppend<'_>) -> Result<()> {
+        let op = "kv_append";
+        args.check(cache)?;
+        if !args.head_dim.is_multiple_of(4) {
+            return Err(Error::op(op, format!("heads of {} elements, not a multiple of 4", args.head_dim)));
+        }
+        word(op, cache.len)?;
+        let n = args.x.len / 4;
+        let params = [word(op, n)?, word(op, args.n_kv_heads)?, word(op, args.head_dim / 4)?];
+        let which = Which { number: Some(number(op, cache.dtype)?), ..Which::plain(op, &[]) };
+        self.stride(&which, &[("x", args.x), ("slots", args.slots), ("cache", cache)], &params, n)
+    }
+
+    pub(in crate::gpu) fn gated_to(&mut self, out: &Buffer, args: &GatedActivation<'_>) -> Result<()> {
+        let op = "gated_activation";
+        args.check(out)?;
+        let word_of = match args.activation {
+            Activation::Silu => "silu",
+            Activation::GeluErf => "gelu_erf",
+            Activation::GeluTanh => "gelu_tanh",
+        };
+        let params = [word(op, out.len)?];
+        let constants = [("ACTIVATION", Value::Word(word_of))];
+        let buffers = [("gate", args.gate), ("up", args.up), ("out", out)];
+        self.stride(&Which::plain(op, &constants), &buffers, &params, out.len)
+    }
+
+    pub(in crate::gpu) fn softcap_to(&mut self, x: &Buffer, cap: f32) -> Result<()> {
+        check_softcap(x, cap)?;
+        let params = [word("softcap", x.len)?, cap.to_bits()];
+        self.stride(&Which::plain("softcap", &[]), &[("x", x)], &params, x.len)
+    }
+}

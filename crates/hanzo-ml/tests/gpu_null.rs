@@ -1,0 +1,200 @@
+//! The operation layer on the recording runtime: which kernels, how many workgroups, which memory; without a GPU.
+
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
+mod common;
+
+use common::*;
+use hanzo_kernel::Target;
+use hanzo_ml::{
+    DType,
+    backend::{Attention, AttentionPlan, Backend, Buffer, MatMul, MoeMatMul, RmsNorm, Weight},
+    gpu::{
+        Gpu, GpuOptions, MemoryId, Products,
+        null::{Null, Record, Records},
+    },
+};
+use hanzo_quant::Format;
+
+fn gpu(products: Products) -> (Gpu, Records) {
+    let (null, records) = Null::new(Target::Cuda, 64 << 20);
+    let gpu = Gpu::new(Box::new(null), GpuOptions { products, ..GpuOptions::default() }).unwrap();
+    records.take();
+    (gpu, records)
+}
+
+/// Kernel and grid of each launch.
+fn launches(records: &Records) -> Vec<(String, [u32; 3])> {
+    let launch = |r| match r {
+        Record::Launch(name, grid, ..) => Some((name, grid)),
+        _ => None,
+    };
+    records.take().into_iter().filter_map(launch).collect()
+}
+
+fn load(gpu: &mut Gpu, format: &str, shape: Vec<usize>) -> Weight {
+    let format = Format::from_name(format).unwrap();
+    let tensor = Rng::new(1).weight(format, shape);
+    gpu.load(&tensor).unwrap()
+}
+
+fn multiply(gpu: &mut Gpu, weight: &Weight, rows: usize) {
+    let (x, out) = (empty(gpu, rows * weight.k), empty(gpu, rows * weight.n));
+    gpu.matmul(&out, &MatMul { x: &x, weight, bias: None }).unwrap();
+    gpu.free(x);
+    gpu.free(out);
+}
+
+#[test]
+fn few_rows_are_matvec_and_many_are_tiles() {
+    let (mut gpu, records) = gpu(Products::Float);
+    let weight = load(&mut gpu, "Q4_K", vec![100, 256]);
+    let mut launch = |rows| {
+        records.take();
+        multiply(&mut gpu, &weight, rows);
+        launches(&records).remove(0)
+    };
+    // Eight weight rows a workgroup; one or four columns.
+    assert_eq!(launch(1), ("qmatvec_q4_k_f32_cols1".into(), [13, 1, 1]));
+    assert_eq!(launch(3), ("qmatvec_q4_k_f32_cols4".into(), [13, 1, 1]));
+    assert_eq!(launch(16), ("qmatvec_q4_k_f32_cols4".into(), [13, 4, 1]));
+    // Tiles of 64 × 64.
+    assert_eq!(launch(17), ("qmatmul_q4_k_f32_fma".into(), [2, 1, 1]));
+    assert_eq!(launch(129), ("qmatmul_q4_k_f32_fma".into(), [2, 3, 1]));
+    records.take();
+    multiply(&mut gpu, &weight, 0);
+    assert_eq!(launches(&records), []);
+}
+
+#[test]
+fn int8_products_round_their_activations_first() {
+    let (mut gpu, records) = gpu(Products::Int8);
+    let weight = load(&mut gpu, "Q8_0", vec![64, 512]);
+    multiply(&mut gpu, &weight, 5);
+    let want = [("quantize_f32".to_owned(), [3, 1, 1]), ("qmatvec_q8_0_int8_cols8".to_owned(), [8, 1, 1])];
+    assert_eq!(launches(&records), want);
+    // Plain numbers have no integers.
+    let weight = load(&mut gpu, "F16", vec![64, 512]);
+    multiply(&mut gpu, &weight, 5);
+    assert_eq!(launches(&records), [("qmatvec_f16_f32_cols4".to_owned(), [8, 2, 1])]);
+}
+
+#[test]
+fn many_pairs_are_sorted_by_expert() {
+    let (mut gpu, records) = gpu(Products::Float);
+    let weight = load(&mut gpu, "Q4_0", vec![8, 32, 64]);
+    let mut launch = |tokens: usize| {
+        let ids = up_ids(&mut gpu, &vec![0; tokens * 2]);
+        let (x, out) = (empty(&mut gpu, tokens * 64), empty(&mut gpu, tokens * 2 * 32));
+        records.take();
+        gpu.moe_matmul(&out, &MoeMatMul { x: &x, ids: &ids, n_used: 2, weight: &weight }).unwrap();
+        launches(&records)
+    };
+    assert_eq!(launch(32), [("qmatvec_q4_0_f32_moe_cols1".to_owned(), [4, 64, 1])]);
+    // 66 pairs need two tiles; each of eight experts may leave one more unfilled.
+    let want =
+        [("moe_plan_tile_rows64".to_owned(), [1, 1, 1]), ("qmatmul_q4_0_f32_fma_moe".to_owned(), [1, 10, 1])];
+    assert_eq!(launch(33), want);
+}
+
+fn attend(gpu: &mut Gpu, rows: usize, max_blocks: usize, heads: (usize, usize)) {
+    let (n_heads, n_kv_heads) = heads;
+    let head_dim = 128;
+    let cells = max_blocks * n_kv_heads * 32 * head_dim;
+    let cache = |gpu: &mut Gpu| gpu.alloc(DType::F16, cells).unwrap();
+    let (k_cache, v_cache) = (cache(gpu), cache(gpu));
+    let (q, out) = (empty(gpu, rows * n_heads * head_dim), empty(gpu, rows * n_heads * head_dim));
+    let ids = |gpu: &mut Gpu, n| up_ids(gpu, &vec![0; n]);
+    let (tables, row_seq) = (ids(gpu, max_blocks), ids(gpu, rows));
+    let (row_begin, row_end) = (ids(gpu, rows), ids(gpu, rows));
+    let plan = AttentionPlan {
+        tables: &tables,
+        max_blocks,
+        row_seq: &row_seq,
+        row_begin: &row_begin,
+        row_end: &row_end,
+    };
+    let args = Attention {
+        q: &q,
+        k_cache: &k_cache,
+        v_cache: &v_cache,
+        plan,
+        n_heads,
+        n_kv_heads,
+        head_dim,
+        scale: 1.0,
+        softcap: None,
+        sinks: None,
+    };
+    gpu.attention(&out, &args).unwrap();
+}
+
+#[test]
+fn attention_splits_long_ranges_until_the_device_is_full() {
+    let (mut gpu, records) = gpu(Products::Float);
+    let mut launch = |rows, max_blocks, heads| {
+        records.take();
+        attend(&mut gpu, rows, max_blocks, heads);
+        launches(&records)
+    };
+    let one = launch(1, 4, (8, 2));
+    assert_eq!(one, [("attention_decode_f16_head_max128_heads4".to_owned(), [1, 2, 1])]);
+    // 16 processors twice over, by 2 workgroups: 16 parts of 4,096 positions.
+    let split = launch(1, 128, (8, 2));
+    assert_eq!(split[0], ("attention_decode_f16_head_max128_heads4_split".to_owned(), [1, 2, 16]));
+    assert_eq!(split[1], ("attention_combine".to_owned(), [1, 1, 1]));
+    // Many rows fill the device by themselves, and more go in tiles of 16.
+    assert_eq!(launch(16, 128, (8, 2))[0].1, [16, 2, 1]);
+    let tiles = launch(40, 8, (3, 1));
+    assert_eq!(tiles, [("attention_prefill_f16_head_max128".to_owned(), [3, 3, 1])]);
+}
+
+#[test]
+fn memory_is_used_again_and_kernels_are_compiled_once() {
+    let (mut gpu, records) = gpu(Products::Float);
+    let norm = |gpu: &mut Gpu| -> Vec<Buffer> {
+        let (x, weight, out) = (empty(gpu, 3000), empty(gpu, 1000), empty(gpu, 3000));
+        gpu.rms_norm(&out, &RmsNorm { x: &x, weight: Some(&weight), dim: 1000, eps: 1e-6 }).unwrap();
+        vec![x, weight, out]
+    };
+    let buffers = norm(&mut gpu);
+    let first = records.take();
+    let n_allocs = first.iter().filter(|r| matches!(r, Record::Alloc(..))).count();
+    assert_eq!(n_allocs, 3);
+    assert!(first.contains(&Record::Compile("rms_norm_weight".into())));
+    buffers.into_iter().for_each(|b| gpu.free(b));
+    let buffers = norm(&mut gpu);
+    let second = records.take();
+    assert!(!second.iter().any(|r| matches!(r, Record::Alloc(..) | Record::Compile(_))), "{second:?}");
+    let Some(Record::Launch(_, grid, memory, params)) = second.last() else { panic!("{second:?}") };
+    assert_eq!((grid, &params[..]), (&[3, 1, 1], &[3, 1000, 1e-6f32.to_bits()][..]));
+    let distinct: std::collections::HashSet<&MemoryId> = memory.iter().collect();
+    assert_eq!(distinct.len(), 3);
+    buffers.into_iter().for_each(|b| gpu.free(b));
+}
+
+/// When the device is full, what was kept for reuse goes back first; then the error says how much was asked for.
+#[test]
+fn a_full_device_gives_kept_memory_back() {
+    let (mut gpu, records) = gpu(Products::Float);
+    let a = gpu.alloc(DType::F32, 10 << 20).unwrap();
+    gpu.free(a);
+    let b = gpu.alloc(DType::F32, 12 << 20).unwrap();
+    let records = records.take();
+    assert!(records.iter().any(|r| matches!(r, Record::Free(_))), "{records:?}");
+    let error = gpu.alloc(DType::F32, 8 << 20).unwrap_err().to_string();
+    assert!(error.contains("no memory for 33554432 bytes"), "{error}");
+    gpu.free(b);
+}
+
+#[test]
+fn what_no_kernel_can_do_is_refused() {
+    let (mut gpu, _) = gpu(Products::Float);
+    let tensor = Rng::new(1).weight(Format::from_name("I32").unwrap(), vec![2, 32]);
+    let error = gpu.load(&tensor).unwrap_err().to_string();
+    assert_eq!(error, "tensor weight: no kernel reads weights of format I32");
+    let foreign = gpu.alloc(DType::F32, 4).unwrap();
+    let (other, _) = self::gpu(Products::Float);
+    drop(other);
+    gpu.free(foreign);
+}
