@@ -40,12 +40,12 @@ impl Planes {
         if !k.is_multiple_of(format.block_elems) {
             return Err(error("rows are not whole blocks"));
         }
+        let too_large = || error("too large for one buffer");
         let file_row_blocks = k / format.block_elems;
         let row_blocks = match format.unpack {
             Unpack::Int(_) => file_row_blocks,
-            Unpack::Scalar => k.next_multiple_of(GROUP),
+            Unpack::Scalar => k.checked_next_multiple_of(GROUP).ok_or_else(too_large)?,
         };
-        let too_large = || error("too large for one buffer");
         let n_blocks = n_rows.checked_mul(row_blocks).ok_or_else(too_large)?;
         let mut starts = vec![0usize];
         for field in format.fields {
@@ -143,4 +143,57 @@ pub(crate) fn fields_slot(format: &Format) -> Slot {
         start = format!("w_{name}_start() + (p.w_blocks * {bytes}u + 15u) / 16u");
     }
     Slot::Text { name: format!("fields of {}", format.name), text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(name: &str) -> &'static Format {
+        Format::from_name(name).unwrap()
+    }
+
+    #[test]
+    fn fields_lie_one_after_the_other() {
+        // Three blocks of a scale and 16 bytes; planes of 6 and 48 bytes.
+        let planes = Planes::new(format("Q4_0"), 3, 32).unwrap();
+        let file: Vec<u8> = (0..3 * 18).collect();
+        let mut device = vec![0xff; planes.bytes()];
+        planes.lay(&file, &mut device).unwrap();
+        let scales = [0, 1, 18, 19, 36, 37];
+        let quants = [2..18, 20..36, 38..54].into_iter().flatten();
+        let want: Vec<u8> = scales.into_iter().chain([0; 10]).chain(quants).collect();
+        assert_eq!(device, want);
+        assert_eq!((planes.n_blocks(), planes.row_groups(), planes.is_identity()), (3, 1, false));
+    }
+
+    #[test]
+    fn plain_rows_are_padded_to_groups() {
+        let planes = Planes::new(format("F32"), 2, 3).unwrap();
+        let file: Vec<u8> = (1..=24).collect();
+        let mut device = vec![0xff; planes.bytes()];
+        planes.lay(&file, &mut device).unwrap();
+        let row = |bytes: std::ops::RangeInclusive<u8>| bytes.chain([0; 116]).collect::<Vec<u8>>();
+        assert_eq!(device, [row(1..=12), row(13..=24)].concat());
+        assert_eq!((planes.n_blocks(), planes.row_groups(), planes.is_identity()), (64, 1, false));
+        assert!(Planes::new(format("F32"), 2, 64).unwrap().is_identity());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for (name, n_rows, k, what) in [
+            ("Q4_K", 2, 300, "2 rows of 300 elements of Q4_K: rows are not whole blocks"),
+            ("Q8_0", 1 << 20, 1 << 12, "too large for one buffer"),
+            ("F16", usize::MAX, 2, "too large for one buffer"),
+            ("F16", 1, usize::MAX, "too large for one buffer"),
+        ] {
+            let error = Planes::new(format(name), n_rows, k).unwrap_err().to_string();
+            assert!(error.ends_with(what), "{error}");
+        }
+        // A plane of 2³² bytes less a block's is the most that 32-bit places reach.
+        assert!(Planes::new(format("Q8_0"), (1 << 20) - 1, 1 << 12).is_ok());
+        let planes = Planes::new(format("Q4_0"), 1, 32).unwrap();
+        assert!(planes.lay(&[0; 17], &mut vec![0; planes.bytes()]).is_err());
+        assert!(planes.lay(&[0; 18], &mut [0; 16]).is_err());
+    }
 }

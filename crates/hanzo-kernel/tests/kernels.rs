@@ -6,7 +6,7 @@ mod hashes;
 
 use std::collections::BTreeMap;
 
-use hanzo_kernel::specs;
+use hanzo_kernel::{Checks, Target, lower, specs};
 
 const UPDATE: &str = "cargo run --release -p hanzo-kernel --example hashes";
 
@@ -47,4 +47,20 @@ fn names_are_unique_identifiers() {
     let n = names.len();
     names.dedup();
     assert_eq!(names.len(), n);
+}
+
+/// Bounds of indices and loops, divisors: one specialisation of each kernel, since they change the writers alone.
+#[test]
+fn every_kernel_lowers_with_checks() {
+    let mut all = specs();
+    all.dedup_by_key(|spec| spec.kernel.name);
+    for spec in all {
+        let valid = spec.valid().unwrap();
+        for target in Target::ALL.into_iter().filter(|t| spec.suits(*t)) {
+            let checked = lower(&valid, target, Checks::Debug).unwrap();
+            let trusted = lower(&valid, target, Checks::Trusted).unwrap();
+            let is_c = matches!(target, Target::Cuda | Target::Hip);
+            assert!(is_c || checked != trusted, "{} to {}", spec.name(), target.name());
+        }
+    }
 }
