@@ -2,6 +2,8 @@
 //!
 //! Help is written for 80 columns (see `tests/help.rs`): one line a command, defaults in brackets, examples at the end.
 
+use std::ffi::OsString;
+
 use clap::{Parser, Subcommand};
 
 use crate::{
@@ -54,6 +56,20 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     Doctor(DoctorArgs),
     Completions(CompletionsArgs),
+}
+
+/// Short options of llama.cpp that have more than one letter, and what they are here.
+const SHORT_WORDS: [(&str, &str); 3] =
+    [("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"), ("-ub", "--ubatch-size")];
+
+/// The arguments of the program, with short words in their long form.
+pub(crate) fn arguments(typed: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut options = true;
+    typed.map(move |arg| {
+        options &= arg != "--";
+        let word = SHORT_WORDS.iter().find(|(short, _)| options && arg == *short);
+        word.map_or(arg, |(_, long)| OsString::from(long))
+    })
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ const USAGE: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(cli::arguments(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return show_usage(&error),
     };

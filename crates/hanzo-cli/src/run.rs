@@ -112,6 +112,8 @@ pub(crate) enum CacheType {
     F32,
     F16,
     Bf16,
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 impl From<CacheType> for DType {
@@ -120,6 +122,7 @@ impl From<CacheType> for DType {
             CacheType::F32 => Self::F32,
             CacheType::F16 => Self::F16,
             CacheType::Bf16 => Self::BF16,
+            CacheType::Q8_0 => Self::Q8_0,
         }
     }
 }

@@ -94,6 +94,12 @@ fn impossible_options_are_refused() {
         (&["-c", "x", "x"], 2, "--ctx-size"),
         (&["-u", "0", "x"], 2, "--ubatch-size"),
         (&["--cache-type-k", "q4_0", "x"], 2, "cache-type-k"),
+        (&["-ctk", "q4_0", "x"], 2, "cache-type-k"),
+        (
+            &["-ctv", "q8_0", "x"],
+            1,
+            "cache-type-v q8_0: layer 0 has heads of 16 elements, not a multiple of 32",
+        ),
         (&["--raw", "--system", "be brief", "x"], 2, "--system"),
         (&["--pre", "no-such-pre", "x"], 1, "no-such-pre"),
     ] {
@@ -116,6 +122,7 @@ fn a_system_message_and_every_cache_type_and_step_size_work() {
     for args in [
         &["--system", "Be a tiny model.", "Hello?"][..],
         &["--cache-type-k", "f32", "--cache-type-v", "bf16", "Hello?"],
+        &["-ctk", "bf16", "-ctv", "f32", "-ub", "3", "Hello?"],
         &["-u", "1", "Hello?"],
         &["-t", "1", "-c", "40", "Hello?"],
     ] {

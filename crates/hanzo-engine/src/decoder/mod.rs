@@ -85,6 +85,7 @@ impl Decoder {
         mut backend: Box<dyn Backend>,
         options: DecoderOptions,
     ) -> Result<Self> {
+        check_cache_types(&spec, &options)?;
         let weights = load::load(file, &spec, &mut *backend)?;
         let cache = Cache::new(&spec, options.context, options.n_sequences, options.max_rows);
         let kv = alloc_kv(&spec, &cache, options, &mut *backend)?;
@@ -142,11 +143,32 @@ pub fn check(file: &ModelFile) -> Result<DecoderSpec> {
     Ok(spec)
 }
 
+/// Checks that the heads of every layer hold whole blocks of the cache's types.
+///
+/// # Errors
+/// Names the layer, its heads and the type.
+pub fn check_cache_types(spec: &DecoderSpec, options: &DecoderOptions) -> Result<()> {
+    for (name, dtype) in [("cache-type-k", options.cache_type_k), ("cache-type-v", options.cache_type_v)] {
+        let (elems, whole) = (dtype.block_elems(), |hd: usize| hd.is_multiple_of(dtype.block_elems()));
+        let heads = || spec.layers.iter().map(|layer| layer.attention().head_dim).enumerate();
+        if let Some((l, hd)) = heads().find(|&(_, hd)| !whole(hd)) {
+            let dtype = format!("{dtype:?}").to_lowercase();
+            return Err(Error::request(format!(
+                "{name} {dtype}: layer {l} has heads of {hd} elements, not a multiple of {elems}"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Bytes of the key/value cache that [`Decoder::load`] would reserve, at most `usize::MAX`.
 pub fn cache_bytes(spec: &DecoderSpec, options: DecoderOptions) -> usize {
     let cache = Cache::new(spec, options.context, options.n_sequences, options.max_rows);
-    let element_pair = options.cache_type_k.bytes() + options.cache_type_v.bytes();
-    let layers = |g: &CacheGroup| kv_elems(g)?.checked_mul(g.layers.len())?.checked_mul(element_pair);
+    let layers = |g: &CacheGroup| {
+        let elems = kv_elems(g)?;
+        let (k, v) = (options.cache_type_k.bytes_of(elems)?, options.cache_type_v.bytes_of(elems)?);
+        k.checked_add(v)?.checked_mul(g.layers.len())
+    };
     let groups = cache.groups().iter().map(|g| layers(g).unwrap_or(usize::MAX));
     groups.fold(0, usize::saturating_add)
 }
@@ -171,4 +193,35 @@ fn alloc_kv(
         Ok((backend.alloc(options.cache_type_k, len)?, backend.alloc(options.cache_type_v, len)?))
     };
     (0..spec.layers.len()).map(alloc).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::tiny_spec;
+
+    #[test]
+    fn the_cache_takes_the_bytes_of_its_types() {
+        let mut spec = tiny_spec(&[None, None]);
+        let mut options = DecoderOptions {
+            context: 64,
+            n_sequences: 1,
+            max_rows: 8,
+            cache_type_k: DType::F16,
+            cache_type_v: DType::Q8_0,
+        };
+        for layer in &mut spec.layers {
+            (layer.attention_mut().n_kv_heads, layer.attention_mut().head_dim) = (3, 96);
+        }
+        check_cache_types(&spec, &options).unwrap();
+        // Keys of 2 bytes; values in blocks of 32 of 34 bytes.
+        let elems = 2 * 64 * 3 * 96;
+        assert_eq!(cache_bytes(&spec, options), elems * 2 + elems / 32 * 34);
+        options.cache_type_v = DType::F32;
+        assert_eq!(cache_bytes(&spec, options), elems * 6);
+        options.cache_type_k = DType::Q8_0;
+        spec.layers[1].attention_mut().head_dim = 80;
+        let error = check_cache_types(&spec, &options).unwrap_err().to_string();
+        assert!(error.contains("cache-type-k q8_0: layer 1 has heads of 80"), "{error}");
+    }
 }

@@ -6,7 +6,7 @@ use hanzo_ml::{DType, Device, cpu::CpuOptions, gpu::GpuOptions};
 
 use crate::{
     Error, ModelFile, Result,
-    decoder::{self, Decoder, DecoderOptions, cache_bytes},
+    decoder::{self, Decoder, DecoderOptions, cache_bytes, check_cache_types},
     spec::DecoderSpec,
     text::{ChatTemplate, Tokenizer},
 };
@@ -80,6 +80,7 @@ impl MemoryPlan {
     pub fn new(file: &ModelFile, options: &LoadOptions) -> Result<Self> {
         let spec = file.spec()?;
         let decoder = decoder_options(spec.context_length, options)?;
+        check_cache_types(&spec, &decoder)?;
         Ok(Self {
             weight_bytes: file.tensors().tensors().iter().map(hanzo_ml::file::TensorInfo::bytes).sum(),
             cache_bytes: cache_bytes(&spec, decoder),

@@ -37,6 +37,15 @@ const COLLECT_FACTOR: usize = 3;
 /// The least such room.
 const COLLECT_MIN: usize = 256;
 
+/// Logits that are compared at once.
+pub(super) const BLOCK: usize = 64;
+
+/// Whether a logit is above the bar; without a branch for each.
+#[inline]
+pub(super) fn any_above(block: &[f32], bar: f32) -> bool {
+    block.iter().fold(false, |any, &logit| any | (logit > bar))
+}
+
 /// The tokens that may come next.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
@@ -59,6 +68,24 @@ impl Candidates {
         } else {
             self.items.extend(all.filter_map(|(id, &logit)| Some(Candidate { id, logit: finite(logit)? })));
         }
+        self.ensure_one(Candidate { id: 0, logit: 0.0 });
+    }
+
+    /// [`Self::fill`] and [`Self::keep_best`] in one pass that skips what is below the best so far.
+    pub fn fill_best(&mut self, logits: &[f32], k: usize) {
+        let mut best = Best::new(k.clamp(1, logits.len().max(1)));
+        for (first, block) in (0u32..).step_by(BLOCK).zip(logits.chunks(BLOCK)) {
+            // Of equal logits the first is the best, so only what is above the bar matters.
+            if best.bar.is_none_or(|bar| any_above(block, bar.logit)) {
+                for (id, &logit) in (first..).zip(block) {
+                    if let Some(logit) = finite(logit) {
+                        best.push(Candidate { id, logit });
+                    }
+                }
+            }
+        }
+        self.items = best.sorted();
+        (self.sorted, self.by_id) = (true, false);
         self.ensure_one(Candidate { id: 0, logit: 0.0 });
     }
 
@@ -137,26 +164,9 @@ impl Candidates {
         if self.sorted || k == 0 {
             return self.items[..k].to_vec();
         }
-        let room = k.saturating_mul(COLLECT_FACTOR).max(COLLECT_MIN);
-        let mut best = Vec::with_capacity(room.min(self.items.len()));
-        let mut bar: Option<Candidate> = None;
-        for &candidate in &self.items {
-            if bar.is_some_and(|bar| !candidate.precedes(bar)) {
-                continue;
-            }
-            best.push(candidate);
-            if best.len() == room {
-                best.select_nth_unstable_by(k - 1, Candidate::order);
-                best.truncate(k);
-                bar = best.last().copied();
-            }
-        }
-        if best.len() > k {
-            best.select_nth_unstable_by(k - 1, Candidate::order);
-            best.truncate(k);
-        }
-        best.sort_unstable_by(Candidate::order);
-        best
+        let mut best = Best::new(k);
+        self.items.iter().for_each(|&candidate| best.push(candidate));
+        best.sorted()
     }
 
     /// The candidate with the largest logit, the first of equal ones.
@@ -208,6 +218,48 @@ impl Candidates {
     }
 }
 
+/// The best `k` of the candidates so far, and some that may not be.
+struct Best {
+    k: usize,
+    room: usize,
+    items: Vec<Candidate>,
+    /// The worst of the best, from when there were enough.
+    bar: Option<Candidate>,
+}
+
+impl Best {
+    /// For at least one.
+    fn new(k: usize) -> Self {
+        let room = k.saturating_mul(COLLECT_FACTOR).max(COLLECT_MIN);
+        Self { k, room, items: Vec::new(), bar: None }
+    }
+
+    #[inline]
+    fn push(&mut self, candidate: Candidate) {
+        if self.bar.is_some_and(|bar| !candidate.precedes(bar)) {
+            return;
+        }
+        self.items.push(candidate);
+        if self.items.len() == self.room {
+            self.cut();
+            self.bar = self.items.last().copied();
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.items.len() > self.k {
+            self.items.select_nth_unstable_by(self.k - 1, Candidate::order);
+            self.items.truncate(self.k);
+        }
+    }
+
+    fn sorted(mut self) -> Vec<Candidate> {
+        self.cut();
+        self.items.sort_unstable_by(Candidate::order);
+        self.items
+    }
+}
+
 /// The logit as a candidate has it; none where it has no probability.
 fn finite(logit: f32) -> Option<f32> {
     if logit.is_nan() || logit == f32::NEG_INFINITY {
@@ -241,6 +293,28 @@ mod tests {
                         ids,
                         "n {n} k {k} spread {spread}"
                     );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_best_in_one_pass_are_those_of_two() {
+        let mut rng = Rng::new(6);
+        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX];
+        for n in [0, 1, 63, 64, 65, 300, 5000] {
+            for spread in [1, 9, 100_000] {
+                let logit = |rng: &mut Rng| rng.below(spread) as f32 / 8.0 - 3.0;
+                let mut logits: Vec<f32> = (0..n).map(|_| logit(&mut rng)).collect();
+                for _ in 0..n / 20 {
+                    logits[rng.below(n)] = odd[rng.below(odd.len())];
+                }
+                for k in [0, 1, 40, 299, n, usize::MAX] {
+                    let (mut one, mut two) = (Candidates::default(), Candidates::default());
+                    one.fill_best(&logits, k);
+                    two.fill(&logits);
+                    two.keep_best(k);
+                    assert_eq!(one.items(), two.items(), "n {n} k {k} spread {spread}");
                 }
             }
         }

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 
 use super::{Context, SamplerKind, SamplingParams, TokenBytes, candidates::Candidates, last_n};
 
-pub(super) static DRY: SamplerKind = SamplerKind { name: "dry", aliases: &[], changes_logits: true, apply };
+pub(super) static DRY: SamplerKind =
+    SamplerKind { name: "dry", aliases: &[], changes_logits: true, is_on, apply };
 
 /// Exponents are cut where `base^exponent` would leave the range of f32: the logarithm of its largest number.
 const LN_MAX: f64 = 88.722_839_1;
@@ -21,9 +22,6 @@ pub(super) fn is_on(params: &SamplingParams) -> bool {
 
 fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     let params = context.params;
-    if !is_on(params) {
-        return;
-    }
     let window = last_n(context.history, params.dry_penalty_last_n);
     let breakers: Vec<&[u8]> =
         params.dry_sequence_breakers.iter().map(|b| b.as_bytes()).filter(|b| !b.is_empty()).collect();

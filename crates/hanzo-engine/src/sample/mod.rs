@@ -58,6 +58,8 @@ pub struct SamplerKind {
     aliases: &'static [&'static str],
     /// Whether it may change which logit is the largest without removing any: what greedy decoding keeps.
     changes_logits: bool,
+    /// Whether it does anything with these options.
+    is_on: fn(&SamplingParams) -> bool,
     apply: fn(&mut Candidates, &Context<'_>),
 }
 
@@ -158,14 +160,20 @@ impl Sampler {
     fn narrow(&mut self, logits: &[f32]) {
         let draws = self.draws();
         let Self { params, candidates, history, token_bytes, mirostat, .. } = self;
-        candidates.fill(logits);
-        bias::apply(candidates, &params.logit_bias);
         let greedy = params.temp <= 0.0;
-        if params.mirostat == 0 {
-            let context = Context { params, history, token_bytes, draws };
-            for kind in params.samplers.iter().filter(|kind| kind.changes_logits || !greedy) {
-                (kind.apply)(candidates, &context);
-            }
+        let works = |kind: &&&SamplerKind| (kind.changes_logits || !greedy) && (kind.is_on)(params);
+        let mut chain = params.samplers.iter().filter(works).filter(|_| params.mirostat == 0).peekable();
+        // Most often the first thing is to keep a few of a whole vocabulary.
+        let few = |kind: &&&SamplerKind| params.logit_bias.is_empty() && **kind == &top_k::TOP_K;
+        if chain.next_if(few).is_some() {
+            candidates.fill_best(logits, params.top_k);
+        } else {
+            candidates.fill(logits);
+            bias::apply(candidates, &params.logit_bias);
+        }
+        let context = Context { params, history, token_bytes, draws };
+        for kind in chain {
+            (kind.apply)(candidates, &context);
         }
         if greedy {
             candidates.keep_best(1);
@@ -191,10 +199,14 @@ impl Sampler {
 
 /// The first of the largest logits; a NaN is never chosen while there is a number.
 fn argmax(logits: &[f32]) -> u32 {
-    let mut best = (0u32, f32::NEG_INFINITY);
-    for (id, &logit) in (0u32..).zip(logits) {
-        if logit > best.1 {
-            best = (id, logit);
+    let mut best = (0, f32::NEG_INFINITY);
+    for (first, block) in (0..).step_by(candidates::BLOCK).zip(logits.chunks(candidates::BLOCK)) {
+        if candidates::any_above(block, best.1) {
+            for (id, &logit) in (first..).zip(block) {
+                if logit > best.1 {
+                    best = (id, logit);
+                }
+            }
         }
     }
     best.0
@@ -223,6 +235,20 @@ mod tests {
         assert_eq!(SamplerKind::find("temp"), Some(&temperature::TEMPERATURE));
         assert_eq!(SamplerKind::find("top_q"), None);
         assert_eq!(SamplerKind::find(""), None);
+    }
+
+    #[test]
+    fn greedy_looks_at_every_logit() {
+        let mut logits = vec![-2.0; 1000];
+        logits[10] = f32::NAN;
+        for id in [998, 700, 64, 63, 0] {
+            // Each is a little larger than those before, and stands before them.
+            logits[id] = 1000.0 - id as f32;
+            assert_eq!(argmax(&logits), id as u32);
+            logits[999] = logits[id];
+            assert_eq!(argmax(&logits), id as u32);
+        }
+        assert_eq!(argmax(&[f32::NAN, f32::NEG_INFINITY]), 0);
     }
 
     #[test]

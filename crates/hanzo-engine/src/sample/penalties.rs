@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use super::{Context, SamplerKind, SamplingParams, candidates::Candidates, last_n};
 
 pub(super) static PENALTIES: SamplerKind =
-    SamplerKind { name: "penalties", aliases: &[], changes_logits: true, apply };
+    SamplerKind { name: "penalties", aliases: &[], changes_logits: true, is_on, apply };
 
 /// Whether there is anything to do.
 pub(super) fn is_on(params: &SamplingParams) -> bool {
@@ -19,9 +19,6 @@ pub(super) fn is_on(params: &SamplingParams) -> bool {
 
 fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     let params = context.params;
-    if !is_on(params) {
-        return;
-    }
     let mut counts: HashMap<u32, u32> = HashMap::new();
     for &id in last_n(context.history, params.repeat_last_n) {
         *counts.entry(id).or_default() += 1;

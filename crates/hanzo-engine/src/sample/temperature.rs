@@ -1,10 +1,14 @@
 //! Temperature: divides the logits. Dynamic temperature (by kalomaze, <https://github.com/ggml-org/llama.cpp/pull/4972>) maps
 //! the entropy, as a share of the largest possible, to a temperature within `range` of the given one.
 
-use super::{Context, SamplerKind, candidates::Candidates};
+use super::{Context, SamplerKind, SamplingParams, candidates::Candidates};
 
 pub(super) static TEMPERATURE: SamplerKind =
-    SamplerKind { name: "temperature", aliases: &["temp"], changes_logits: false, apply };
+    SamplerKind { name: "temperature", aliases: &["temp"], changes_logits: false, is_on, apply };
+
+fn is_on(_: &SamplingParams) -> bool {
+    true
+}
 
 fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     let params = context.params;

@@ -1,9 +1,9 @@
 //! Nucleus sampling (Holtzman et al. 2019): keeps the most likely tokens whose probabilities reach `p` together.
 
-use super::{Context, SamplerKind, candidates::Candidates};
+use super::{Context, SamplerKind, SamplingParams, candidates::Candidates};
 
 pub(super) static TOP_P: SamplerKind =
-    SamplerKind { name: "top_p", aliases: &["nucleus"], changes_logits: false, apply };
+    SamplerKind { name: "top_p", aliases: &["nucleus"], changes_logits: false, is_on, apply };
 
 /// The histogram has this many bins for a step of 1 in the logit.
 const BINS_PER_UNIT: f64 = 32.0;
@@ -12,11 +12,12 @@ const N_BINS: usize = 1024;
 /// More than sums of probabilities differ by in different orders.
 const SLACK: f64 = 1e-9;
 
+fn is_on(params: &SamplingParams) -> bool {
+    params.top_p < 1.0
+}
+
 fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     let p = f64::from(context.params.top_p);
-    if p >= 1.0 {
-        return;
-    }
     let (mut probabilities, sum) = candidates.weights();
     probabilities.iter_mut().for_each(|weight| *weight /= sum);
     let max = f64::from(candidates.best().logit);

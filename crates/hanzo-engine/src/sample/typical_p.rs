@@ -1,16 +1,22 @@
 //! Locally typical sampling (Meister et al. 2022): keeps the tokens whose information is nearest to the entropy, until their
 //! probabilities exceed `p`.
 
-use super::{Context, SamplerKind, candidates::Candidates};
+use super::{Context, SamplerKind, SamplingParams, candidates::Candidates};
 
-pub(super) static TYPICAL_P: SamplerKind =
-    SamplerKind { name: "typ_p", aliases: &["typ", "typical", "typicalp"], changes_logits: false, apply };
+pub(super) static TYPICAL_P: SamplerKind = SamplerKind {
+    name: "typ_p",
+    aliases: &["typ", "typical", "typicalp"],
+    changes_logits: false,
+    is_on,
+    apply,
+};
+
+fn is_on(params: &SamplingParams) -> bool {
+    params.typical_p < 1.0
+}
 
 fn apply(candidates: &mut Candidates, context: &Context<'_>) {
     let p = f64::from(context.params.typical_p);
-    if p >= 1.0 {
-        return;
-    }
     candidates.sort();
     let max = f64::from(candidates.best().logit);
     let (weights, sum) = candidates.weights();

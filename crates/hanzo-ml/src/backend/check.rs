@@ -90,6 +90,20 @@ fn expect_float(op: &'static str, name: &str, buffer: &Buffer) -> Result<()> {
     Ok(())
 }
 
+/// Each head of a cache holds whole blocks of the cache's type.
+fn expect_whole_heads(op: &'static str, name: &str, cache: &Buffer, head_dim: usize) -> Result<()> {
+    expect_float(op, name, cache)?;
+    let elems = cache.dtype.block_elems();
+    if !head_dim.is_multiple_of(elems) {
+        let dtype = cache.dtype;
+        return Err(Error::op(
+            op,
+            format!("{name} is {dtype:?}: a head of {head_dim} is not blocks of {elems}"),
+        ));
+    }
+    Ok(())
+}
+
 fn expect_distinct(op: &'static str, buffers: &[&Buffer]) -> Result<()> {
     for (i, a) in buffers.iter().enumerate() {
         if buffers[..i].iter().any(|b| a.id == b.id) {
@@ -268,7 +282,7 @@ impl KvAppend<'_> {
         let op = "kv_append";
         expect_type(op, "x", self.x, DType::F32)?;
         expect_type(op, "slots", self.slots, DType::U32)?;
-        expect_float(op, "cache", cache)?;
+        expect_whole_heads(op, "cache", cache, self.head_dim)?;
         let dim = product(op, &[self.n_kv_heads, self.head_dim])?;
         let table_rows = rows_of(op, "cache", cache, product(op, &[dim, KV_BLOCK])?)?;
         expect_len(op, "x", self.x, &[self.slots.len, dim])?;
@@ -292,8 +306,8 @@ impl Attention<'_> {
         ] {
             expect_type(op, name, b, dtype)?;
         }
-        expect_float(op, "k_cache", self.k_cache)?;
-        expect_float(op, "v_cache", self.v_cache)?;
+        expect_whole_heads(op, "k_cache", self.k_cache, hd)?;
+        expect_whole_heads(op, "v_cache", self.v_cache, hd)?;
         if kv == 0 || h == 0 || !h.is_multiple_of(kv) {
             return Err(Error::op(op, format!("{h} heads are not a multiple of {kv} key/value heads")));
         }

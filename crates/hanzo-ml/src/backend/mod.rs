@@ -139,7 +139,8 @@ pub trait Backend: Send {
     /// Rotates the first `2 · pairs` elements of each head in place; x `[T, heads, Hd]`.
     fn rope(&mut self, x: &Buffer, args: &Rope<'_>) -> Result<()>;
 
-    /// Writes rows to their cache slots; cache `[block, K, 32, Hd]` of f16, bf16 or f32.
+    /// Writes rows to their cache slots; cache `[block, K, 32, Hd]` of f32, f16, bf16 or, with heads
+    /// of whole blocks, q8_0.
     fn kv_append(&mut self, cache: &Buffer, args: &KvAppend<'_>) -> Result<()>;
 
     /// Attention of each row over its range of the paged cache; out `[T, H, Hd]`.

@@ -6,7 +6,6 @@
 #![expect(clippy::excessive_precision, reason = "coefficients as their source prints them")]
 
 use super::simd::{LANES, Lanes, Simd};
-use crate::backend::Activation;
 
 /// `c[0] · xⁿ + c[1] · xⁿ⁻¹ + …`.
 #[inline(always)]
@@ -90,35 +89,50 @@ fn erf<S: Simd>(s: S, x: S::V) -> S::V {
     s.select_lt(x, zero, s.sub(zero, y), y)
 }
 
-/// The activation functions of gated layers.
+/// `x · σ(x)`.
 #[inline(always)]
-pub(super) fn activate<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
-    match activation {
-        Activation::Silu => s.mul(x, sigmoid(s, x)),
-        Activation::GeluErf => {
-            let half = s.mul(x, s.splat(0.5));
-            s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
-        }
-        // ½(1 + tanh u) = σ(2u); 2 · √(2/π) = 1.595769122.
-        Activation::GeluTanh => {
-            let cube = s.mul(s.mul(x, x), x);
-            let u = s.fma(cube, s.splat(0.044_715), x);
-            s.mul(x, sigmoid(s, s.mul(u, s.splat(1.595_769_122))))
-        }
-    }
+pub(super) fn silu<S: Simd>(s: S, x: S::V) -> S::V {
+    s.mul(x, sigmoid(s, x))
+}
+
+/// `x · Φ(x)`.
+#[inline(always)]
+pub(super) fn gelu_erf<S: Simd>(s: S, x: S::V) -> S::V {
+    let half = s.mul(x, s.splat(0.5));
+    s.fma(half, erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+}
+
+/// `x · Φ(x)` by the usual approximation: ½(1 + tanh u) = σ(2u); 2 · √(2/π) = 1.595769122.
+#[inline(always)]
+pub(super) fn gelu_tanh<S: Simd>(s: S, x: S::V) -> S::V {
+    let cube = s.mul(s.mul(x, x), x);
+    let u = s.fma(cube, s.splat(0.044_715), x);
+    s.mul(x, sigmoid(s, s.mul(u, s.splat(1.595_769_122))))
+}
+
+/// A function of one vector; a closure would not be inlined for certain.
+pub(super) trait Map {
+    /// Must be `#[inline(always)]`.
+    fn map<S: Simd>(&self, s: S, x: S::V) -> S::V;
+}
+
+/// A function of two vectors.
+pub(super) trait Map2 {
+    /// Must be `#[inline(always)]`.
+    fn map<S: Simd>(&self, s: S, a: S::V, b: S::V) -> S::V;
 }
 
 /// Calls `f` on each vector of a slice, the last one filled up with zeros, and writes the result over it.
 #[inline(always)]
-pub(super) fn map_in_place<S: Simd>(s: S, x: &mut [f32], f: impl Fn(S::V) -> S::V) {
+pub(super) fn map_in_place<S: Simd>(s: S, x: &mut [f32], f: &impl Map) {
     let (chunks, tail) = x.as_chunks_mut::<LANES>();
     for chunk in chunks {
-        let y = f(s.load(chunk));
+        let y = f.map(s, s.load(chunk));
         s.store(y, chunk);
     }
     if !tail.is_empty() {
         let mut last = fill(tail);
-        let y = f(s.load(&last));
+        let y = f.map(s, s.load(&last));
         s.store(y, &mut last);
         tail.copy_from_slice(&last[..tail.len()]);
     }
@@ -126,15 +140,15 @@ pub(super) fn map_in_place<S: Simd>(s: S, x: &mut [f32], f: impl Fn(S::V) -> S::
 
 /// `out[i] = f(a[i], b[i])`; the slices have one length.
 #[inline(always)]
-pub(super) fn zip<S: Simd>(s: S, out: &mut [f32], a: &[f32], b: &[f32], f: impl Fn(S::V, S::V) -> S::V) {
+pub(super) fn zip<S: Simd>(s: S, out: &mut [f32], a: &[f32], b: &[f32], f: &impl Map2) {
     let (out, out_tail) = out.as_chunks_mut::<LANES>();
     let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-        s.store(f(s.load(a), s.load(b)), out);
+        s.store(f.map(s, s.load(a), s.load(b)), out);
     }
     if !out_tail.is_empty() {
         let mut last = [0.0; LANES];
-        s.store(f(s.load(&fill(a_tail)), s.load(&fill(b_tail))), &mut last);
+        s.store(f.map(s, s.load(&fill(a_tail)), s.load(&fill(b_tail))), &mut last);
         out_tail.copy_from_slice(&last[..out_tail.len()]);
     }
 }

@@ -70,11 +70,12 @@ impl<T> std::ops::DerefMut for Aligned<T> {
     }
 }
 
-/// The elements of a buffer; half floats by their bits.
+/// The elements of a buffer; half floats by their bits, blocks by their bytes.
 pub(super) enum Cells {
     F32(Aligned<f32>),
     F16(Aligned<u16>),
     BF16(Aligned<u16>),
+    Q8_0(Aligned<u8>),
     U32(Aligned<u32>),
 }
 
@@ -84,14 +85,20 @@ pub(super) enum Floats<'a> {
     F32(&'a [f32]),
     F16(&'a [f16]),
     BF16(&'a [bf16]),
+    /// Blocks of the format of that name.
+    Q8_0(&'a [u8]),
 }
 
 impl Cells {
+    /// `len` elements in whole blocks.
     fn new(dtype: DType, len: usize) -> Result<Self> {
+        let whole =
+            || Error::op("alloc", format!("{len} elements are not whole blocks of {dtype:?}, or too many"));
         Ok(match dtype {
             DType::F32 => Self::F32(Aligned::new(len)?),
             DType::F16 => Self::F16(Aligned::new(len)?),
             DType::BF16 => Self::BF16(Aligned::new(len)?),
+            DType::Q8_0 => Self::Q8_0(Aligned::new(dtype.bytes_of(len).ok_or_else(whole)?)?),
             DType::U32 => Self::U32(Aligned::new(len)?),
         })
     }
@@ -101,6 +108,7 @@ impl Cells {
             Self::F32(_) => DType::F32,
             Self::F16(_) => DType::F16,
             Self::BF16(_) => DType::BF16,
+            Self::Q8_0(_) => DType::Q8_0,
             Self::U32(_) => DType::U32,
         }
     }
@@ -109,6 +117,7 @@ impl Cells {
         match self {
             Self::F32(v) => v.len,
             Self::F16(v) | Self::BF16(v) => v.len,
+            Self::Q8_0(v) => v.len / DType::Q8_0.block_bytes() * DType::Q8_0.block_elems(),
             Self::U32(v) => v.len,
         }
     }
@@ -117,21 +126,37 @@ impl Cells {
         match self {
             Self::F32(v) => v.capacity(),
             Self::F16(v) | Self::BF16(v) => v.capacity(),
+            Self::Q8_0(v) => v.capacity() / DType::Q8_0.block_bytes() * DType::Q8_0.block_elems(),
             Self::U32(v) => v.capacity(),
         }
     }
 
     fn bytes(&self) -> usize {
-        self.capacity() * self.dtype().bytes()
+        self.capacity() / self.dtype().block_elems() * self.dtype().block_bytes()
     }
 
-    /// Shortens or lengthens within the capacity.
+    /// Shortens or lengthens within the capacity, to whole blocks.
     fn set_len(&mut self, len: usize) {
         match self {
             Self::F32(v) => v.len = len,
             Self::F16(v) | Self::BF16(v) => v.len = len,
+            Self::Q8_0(v) => v.len = len / DType::Q8_0.block_elems() * DType::Q8_0.block_bytes(),
             Self::U32(v) => v.len = len,
         }
+    }
+}
+
+/// Turns floats into blocks of a type that has some; both hold whole blocks.
+pub(super) fn encode_blocks(dtype: DType, x: &[f32], to: &mut [u8]) {
+    if let Some(encode) = dtype.format().and_then(|format| format.encode) {
+        encode(x, None, to);
+    }
+}
+
+/// The inverse of [`encode_blocks`].
+pub(super) fn decode_blocks(dtype: DType, x: &[u8], to: &mut [f32]) {
+    if let Some(format) = dtype.format() {
+        (format.decode)(x, to);
     }
 }
 
@@ -150,12 +175,14 @@ fn type_key(dtype: DType) -> u8 {
         DType::F16 => 1,
         DType::BF16 => 2,
         DType::U32 => 3,
+        DType::Q8_0 => 4,
     }
 }
 
 impl Memory {
     pub(super) fn alloc(&mut self, dtype: DType, len: usize) -> Result<Buffer> {
-        let cells = match self.reuse(dtype, len) {
+        let reused = if len.is_multiple_of(dtype.block_elems()) { self.reuse(dtype, len) } else { None };
+        let cells = match reused {
             Some(cells) => cells,
             None => Cells::new(dtype, len)?,
         };
@@ -198,14 +225,14 @@ impl Memory {
     pub(super) fn f32(&self, buffer: &Buffer) -> Result<&[f32]> {
         match self.cells(buffer)? {
             Cells::F32(v) => Ok(v),
-            Cells::F16(_) | Cells::BF16(_) | Cells::U32(_) => Err(unknown(buffer)),
+            Cells::F16(_) | Cells::BF16(_) | Cells::Q8_0(_) | Cells::U32(_) => Err(unknown(buffer)),
         }
     }
 
     pub(super) fn u32(&self, buffer: &Buffer) -> Result<&[u32]> {
         match self.cells(buffer)? {
             Cells::U32(v) => Ok(v),
-            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) => Err(unknown(buffer)),
+            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) | Cells::Q8_0(_) => Err(unknown(buffer)),
         }
     }
 
@@ -214,6 +241,7 @@ impl Memory {
             Cells::F32(v) => Ok(Floats::F32(v)),
             Cells::F16(v) => Ok(Floats::F16(v.reinterpret_cast())),
             Cells::BF16(v) => Ok(Floats::BF16(v.reinterpret_cast())),
+            Cells::Q8_0(v) => Ok(Floats::Q8_0(v)),
             Cells::U32(_) => Err(unknown(buffer)),
         }
     }
@@ -262,5 +290,20 @@ mod tests {
         let mut memory = Memory::default();
         assert!(memory.alloc(DType::F32, usize::MAX).is_err());
         assert!(memory.alloc(DType::F16, usize::MAX / 4).is_err());
+        assert!(memory.alloc(DType::Q8_0, usize::MAX / 32 * 32).is_err());
+    }
+
+    #[test]
+    fn blocks_are_whole() {
+        let mut memory = Memory::default();
+        let buffer = memory.alloc(DType::Q8_0, 128).unwrap();
+        assert_eq!(memory.cells(&buffer).unwrap().bytes(), 4 * 34);
+        memory.free(&buffer);
+        assert_eq!(memory.pool_bytes, 4 * 34);
+        for len in [1, 33, 127] {
+            assert!(memory.alloc(DType::Q8_0, len).is_err(), "{len}");
+        }
+        let reused = memory.alloc(DType::Q8_0, 96).unwrap();
+        assert_eq!((memory.cells(&reused).unwrap().len(), memory.pool_bytes), (96, 0));
     }
 }

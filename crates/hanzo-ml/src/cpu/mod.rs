@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use int8::{Int8Level, Interleaved};
-use memory::{Cells, Floats, Memory};
+use memory::{Cells, Floats, Memory, decode_blocks, encode_blocks};
 use simd::Level;
 
 use crate::{
@@ -124,7 +124,7 @@ impl Cpu {
     fn write_f32(&mut self, out: &Buffer, f: impl FnOnce(&Self, &mut [f32]) -> Result<()>) -> Result<()> {
         self.write(out, |cpu, cells| match cells {
             Cells::F32(y) => f(cpu, y),
-            Cells::F16(_) | Cells::BF16(_) | Cells::U32(_) => Err(unknown(out)),
+            Cells::F16(_) | Cells::BF16(_) | Cells::Q8_0(_) | Cells::U32(_) => Err(unknown(out)),
         })
     }
 }
@@ -149,6 +149,7 @@ impl Backend for Cpu {
                 Cells::F32(y) => y.copy_from_slice(data),
                 Cells::F16(y) => y.reinterpret_cast_mut::<half::f16>().convert_from_f32_slice(data),
                 Cells::BF16(y) => y.reinterpret_cast_mut::<half::bf16>().convert_from_f32_slice(data),
+                Cells::Q8_0(y) => encode_blocks(DType::Q8_0, data, y),
                 Cells::U32(_) => return Err(unknown(dst)),
             }
             Ok(())
@@ -162,7 +163,7 @@ impl Backend for Cpu {
                 y.copy_from_slice(data);
                 Ok(())
             }
-            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) => Err(unknown(dst)),
+            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) | Cells::Q8_0(_) => Err(unknown(dst)),
         })
     }
 
@@ -172,6 +173,7 @@ impl Backend for Cpu {
             Floats::F32(x) => out.copy_from_slice(x),
             Floats::F16(x) => x.convert_to_f32_slice(out),
             Floats::BF16(x) => x.convert_to_f32_slice(out),
+            Floats::Q8_0(x) => decode_blocks(DType::Q8_0, x, out),
         }
         Ok(())
     }
@@ -249,7 +251,7 @@ impl Backend for Cpu {
         let mut chosen = self.memory.take(ids)?;
         let result = match &mut chosen {
             Cells::U32(y) => self.write_f32(weights, |cpu, w| cpu.route_to(y, w, args)),
-            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) => Err(unknown(ids)),
+            Cells::F32(_) | Cells::F16(_) | Cells::BF16(_) | Cells::Q8_0(_) => Err(unknown(ids)),
         };
         self.memory.put(ids, chosen);
         result

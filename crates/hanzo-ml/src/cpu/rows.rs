@@ -7,12 +7,12 @@ use half::{
 
 use super::{
     Cpu,
-    math::{activate, fill, map_in_place, tanh, zip},
-    memory::Cells,
+    math::{Map, Map2, fill, gelu_erf, gelu_tanh, map_in_place, silu, tanh, zip},
+    memory::{Cells, encode_blocks},
     simd::{Kernel, LANES, Simd},
 };
 use crate::{
-    Result,
+    DType, Result,
     backend::{
         Activation, Buffer, GatedActivation, GatherRows, KV_BLOCK, KvAppend, MoeCombine, RmsNorm, Rope,
         RopeAngles, RopePairing, Route, RouteKind, ScatterRows,
@@ -52,16 +52,40 @@ impl Kernel for NormRow<'_> {
                 *acc = s.fma(x, x, *acc);
             }
         }
-        for x in rest.iter().copied().chain((!tail.is_empty()).then(|| fill(tail))) {
-            let x = s.load(&x);
+        for x in rest {
+            let x = s.load(x);
+            acc[0] = s.fma(x, x, acc[0]);
+        }
+        if !tail.is_empty() {
+            let x = s.load(&fill(tail));
             acc[0] = s.fma(x, x, acc[0]);
         }
         let sum = s.sum(s.add(s.add(acc[0], acc[1]), s.add(acc[2], acc[3])));
-        let factor = s.splat(1.0 / (sum / self.x.len() as f32 + self.eps).sqrt());
+        let factor = 1.0 / (sum / self.x.len() as f32 + self.eps).sqrt();
         match self.weight {
-            Some(weight) => zip(s, self.out, self.x, weight, |x, w| s.mul(s.mul(x, factor), w)),
-            None => zip(s, self.out, self.x, self.x, |x, _| s.mul(x, factor)),
+            Some(weight) => zip(s, self.out, self.x, weight, &ScaledProduct(factor)),
+            None => zip(s, self.out, self.x, self.x, &Scaled(factor)),
         }
+    }
+}
+
+/// `a · factor · b`.
+struct ScaledProduct(f32);
+
+impl Map2 for ScaledProduct {
+    #[inline(always)]
+    fn map<S: Simd>(&self, s: S, a: S::V, b: S::V) -> S::V {
+        s.mul(s.mul(a, s.splat(self.0)), b)
+    }
+}
+
+/// `a · factor`.
+struct Scaled(f32);
+
+impl Map2 for Scaled {
+    #[inline(always)]
+    fn map<S: Simd>(&self, s: S, a: S::V, _: S::V) -> S::V {
+        s.mul(a, s.splat(self.0))
     }
 }
 
@@ -79,16 +103,37 @@ impl Kernel for Gate<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         match self.activation {
-            Activation::Silu => {
-                zip(s, self.out, self.gate, self.up, |g, u| s.mul(activate(s, Activation::Silu, g), u));
-            }
-            Activation::GeluErf => {
-                zip(s, self.out, self.gate, self.up, |g, u| s.mul(activate(s, Activation::GeluErf, g), u));
-            }
-            Activation::GeluTanh => {
-                zip(s, self.out, self.gate, self.up, |g, u| s.mul(activate(s, Activation::GeluTanh, g), u));
-            }
+            Activation::Silu => zip(s, self.out, self.gate, self.up, &SiluGate),
+            Activation::GeluErf => zip(s, self.out, self.gate, self.up, &GeluErfGate),
+            Activation::GeluTanh => zip(s, self.out, self.gate, self.up, &GeluTanhGate),
         }
+    }
+}
+
+struct SiluGate;
+
+impl Map2 for SiluGate {
+    #[inline(always)]
+    fn map<S: Simd>(&self, s: S, gate: S::V, up: S::V) -> S::V {
+        s.mul(silu(s, gate), up)
+    }
+}
+
+struct GeluErfGate;
+
+impl Map2 for GeluErfGate {
+    #[inline(always)]
+    fn map<S: Simd>(&self, s: S, gate: S::V, up: S::V) -> S::V {
+        s.mul(gelu_erf(s, gate), up)
+    }
+}
+
+struct GeluTanhGate;
+
+impl Map2 for GeluTanhGate {
+    #[inline(always)]
+    fn map<S: Simd>(&self, s: S, gate: S::V, up: S::V) -> S::V {
+        s.mul(gelu_tanh(s, gate), up)
     }
 }
 
@@ -103,8 +148,18 @@ impl Kernel for Cap<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let cap = s.splat(self.cap);
-        map_in_place(s, self.x, |x| s.mul(cap, tanh(s, s.div(x, cap))));
+        map_in_place(s, self.x, &SoftCap(self.cap));
+    }
+}
+
+/// `cap · tanh(x / cap)`.
+struct SoftCap(f32);
+
+impl Map for SoftCap {
+    #[inline(always)]
+    fn map<S: Simd>(&self, s: S, x: S::V) -> S::V {
+        let cap = s.splat(self.0);
+        s.mul(cap, tanh(s, s.div(x, cap)))
     }
 }
 
@@ -247,6 +302,8 @@ impl Cpu {
         check_below("kv_append", "slots", slots, dims.table_rows.saturating_mul(KV_BLOCK))?;
         check_unique("kv_append", "slots", slots)?;
         let (heads, hd) = (args.n_kv_heads, args.head_dim);
+        // Bytes of so many elements; the check found heads of whole blocks.
+        let blocks = |elems: usize| elems / DType::Q8_0.block_elems() * DType::Q8_0.block_bytes();
         for (t, &slot) in slots.iter().enumerate() {
             let (block, offset) = (slot as usize / KV_BLOCK, slot as usize % KV_BLOCK);
             for head in 0..heads {
@@ -256,6 +313,7 @@ impl Cpu {
                     Cells::F32(y) => y[to].copy_from_slice(x),
                     Cells::F16(y) => y[to].reinterpret_cast_mut::<f16>().convert_from_f32_slice(x),
                     Cells::BF16(y) => y[to].reinterpret_cast_mut::<bf16>().convert_from_f32_slice(x),
+                    Cells::Q8_0(y) => encode_blocks(DType::Q8_0, x, &mut y[blocks(to.start)..blocks(to.end)]),
                     Cells::U32(_) => {}
                 }
             }

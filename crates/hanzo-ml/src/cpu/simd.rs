@@ -2,7 +2,7 @@
 //!
 //! A [`Kernel`] is generic over [`Simd`]; [`Level::run`] instantiates it for the instruction set that was found
 //! when the backend started. Everything is `#[inline(always)]` so that a kernel's body lands inside the one
-//! function that enables the instructions. The order of additions in [`Simd::sum`] is the same on every level;
+//! function that enables the instructions; a closure is not, so no closure works on vectors. The order of additions in [`Simd::sum`] is the same on every level;
 //! levels differ in whether [`Simd::fma`] rounds once or twice.
 
 #![cfg_attr(
@@ -12,6 +12,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64 as x86;
+
+use half::f16;
 
 /// Lanes of a vector.
 pub(super) const LANES: usize = 8;
@@ -47,6 +49,11 @@ pub(super) trait Simd: Copy + Send + Sync {
     fn sum4(self, v: [Self::V; 4]) -> [f32; 4];
     /// `((0+1) + (2+3)) + ((4+5) + (6+7))`.
     fn sum(self, v: Self::V) -> f32;
+    /// The largest lane, by [`Simd::max`] of lanes four, then two, then one apart.
+    fn largest(self, v: Self::V) -> f32;
+    /// Row `i` of the result holds lane `i` of each row.
+    fn transpose(self, rows: [Self::V; LANES]) -> [Self::V; LANES];
+    fn load_f16(self, x: &[f16; LANES]) -> Self::V;
 }
 
 /// A computation that is written for any level.
@@ -69,7 +76,10 @@ impl Level {
     /// The best level of this processor.
     pub(super) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+        {
             return Self::Avx2(Avx2(()));
         }
         Self::Portable
@@ -85,7 +95,7 @@ impl Level {
 
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self {
-            // SAFETY: an `Avx2` exists only where `detect` found both features.
+            // SAFETY: an `Avx2` exists only where `detect` found the three features.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(simd) => unsafe { run_avx2(kernel, simd) },
             Self::Portable => kernel.run(Portable),
@@ -94,7 +104,7 @@ impl Level {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn run_avx2<K: Kernel>(kernel: K, simd: Avx2) -> K::Output {
     kernel.run(simd)
 }
@@ -192,12 +202,41 @@ impl Simd for Portable {
     fn sum(self, v: Lanes) -> f32 {
         ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]))
     }
+
+    #[inline(always)]
+    fn largest(self, v: Lanes) -> f32 {
+        let max = |a: f32, b: f32| if a > b { a } else { b };
+        max(max(max(v[0], v[4]), max(v[2], v[6])), max(max(v[1], v[5]), max(v[3], v[7])))
+    }
+
+    #[inline(always)]
+    fn transpose(self, rows: [Lanes; LANES]) -> [Lanes; LANES] {
+        std::array::from_fn(|i| each(|j| rows[j][i]))
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; LANES]) -> Lanes {
+        each(|i| x[i].to_f32())
+    }
 }
 
-/// x86-64 with AVX2 and FMA.
+/// x86-64 with AVX2, FMA and F16C.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
+
+#[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    /// Sums of neighbours: two shuffles and an addition, which is cheaper than a horizontal addition.
+    #[inline(always)]
+    fn add_pairs(self, a: x86::__m256, b: x86::__m256) -> x86::__m256 {
+        // SAFETY: an `Avx2` exists only where `Level::detect` found the features.
+        unsafe {
+            let even = x86::_mm256_shuffle_ps::<0x88>(a, b);
+            x86::_mm256_add_ps(even, x86::_mm256_shuffle_ps::<0xdd>(a, b))
+        }
+    }
+}
 
 // SAFETY of every `unsafe` block in this implementation: an `Avx2` exists only where `Level::detect` found the
 // features that the intrinsics need, and the loads and stores go through references to eight floats.
@@ -277,8 +316,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn sum4(self, v: [x86::__m256; 4]) -> [f32; 4] {
         unsafe {
-            let pairs = [x86::_mm256_hadd_ps(v[0], v[1]), x86::_mm256_hadd_ps(v[2], v[3])];
-            let halves = x86::_mm256_hadd_ps(pairs[0], pairs[1]);
+            let halves = self.add_pairs(self.add_pairs(v[0], v[1]), self.add_pairs(v[2], v[3]));
             let high = x86::_mm256_extractf128_ps::<1>(halves);
             let mut out = [0.0; 4];
             x86::_mm_storeu_ps(out.as_mut_ptr(), x86::_mm_add_ps(x86::_mm256_castps256_ps128(halves), high));
@@ -289,5 +327,96 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn sum(self, v: x86::__m256) -> f32 {
         self.sum4([v; 4])[0]
+    }
+
+    #[inline(always)]
+    fn largest(self, v: x86::__m256) -> f32 {
+        unsafe {
+            let v = x86::_mm_max_ps(x86::_mm256_castps256_ps128(v), x86::_mm256_extractf128_ps::<1>(v));
+            let v = x86::_mm_max_ps(v, x86::_mm_movehl_ps(v, v));
+            x86::_mm_cvtss_f32(x86::_mm_max_ss(v, x86::_mm_movehdup_ps(v)))
+        }
+    }
+
+    #[inline(always)]
+    fn transpose(self, r: [x86::__m256; LANES]) -> [x86::__m256; LANES] {
+        unsafe {
+            let mut pairs = r;
+            for i in 0..4 {
+                pairs[2 * i] = x86::_mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+                pairs[2 * i + 1] = x86::_mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+            }
+            // Columns 0 to 3 of rows 0 to 3 and of rows 4 to 7; the upper half of each holds columns 4 to 7.
+            let mut fours = r;
+            for i in 0..2 {
+                let [a, b, c, d] = [pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]];
+                fours[4 * i] = x86::_mm256_shuffle_ps::<0x44>(a, c);
+                fours[4 * i + 1] = x86::_mm256_shuffle_ps::<0xee>(a, c);
+                fours[4 * i + 2] = x86::_mm256_shuffle_ps::<0x44>(b, d);
+                fours[4 * i + 3] = x86::_mm256_shuffle_ps::<0xee>(b, d);
+            }
+            let mut out = r;
+            for i in 0..4 {
+                out[i] = x86::_mm256_permute2f128_ps::<0x20>(fours[i], fours[4 + i]);
+                out[4 + i] = x86::_mm256_permute2f128_ps::<0x31>(fours[i], fours[4 + i]);
+            }
+            out
+        }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, x: &[f16; LANES]) -> x86::__m256 {
+        unsafe { x86::_mm256_cvtph_ps(x86::_mm_loadu_si128(x.as_ptr().cast())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the movements of lanes give, on whole numbers.
+    struct Movements;
+
+    impl Kernel for Movements {
+        type Output = Vec<f32>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> Vec<f32> {
+            let rows: [Lanes; LANES] =
+                std::array::from_fn(|i| std::array::from_fn(|j| (i * LANES + j) as f32));
+            let mut vectors = [s.splat(0.0); LANES];
+            for (v, row) in vectors.iter_mut().zip(&rows) {
+                *v = s.load(row);
+            }
+            let mut out = vec![0.0; LANES * LANES];
+            for (to, v) in out.as_chunks_mut().0.iter_mut().zip(s.transpose(vectors)) {
+                s.store(v, to);
+            }
+            for i in 0..LANES {
+                let mut x = [-1.0; LANES];
+                x[i] = i as f32;
+                out.push(s.largest(s.load(&x)));
+            }
+            out.extend(s.sum4([vectors[0], vectors[1], vectors[2], vectors[3]]));
+            let bits: [u16; LANES] = [0, 0x8000, 1, 0x03ff, 0x3c00, 0xc500, 0x7bff, 0x7c00];
+            let mut halves = [0.0; LANES];
+            s.store(s.load_f16(&bits.map(f16::from_bits)), &mut halves);
+            out.extend(halves);
+            out
+        }
+    }
+
+    #[test]
+    fn lanes_move_the_same_way_on_every_level() {
+        let mut want: Vec<f32> = Vec::new();
+        want.extend((0..LANES * LANES).map(|i| (i % LANES * LANES + i / LANES) as f32));
+        want.extend((0..LANES).map(|i| i as f32));
+        want.extend([28.0, 92.0, 156.0, 220.0]);
+        // IEEE 754, binary16.
+        want.extend([0.0, -0.0, 2f32.powi(-24), 1023.0 * 2f32.powi(-24), 1.0, -5.0, 65504.0, f32::INFINITY]);
+        let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        for level in [Level::detect(), Level::Portable] {
+            assert_eq!(bits(&level.run(Movements)), bits(&want), "{}", level.name());
+        }
     }
 }

@@ -178,7 +178,7 @@ impl Backend for Gpu {
                 half.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(data);
                 half
             }
-            DType::F32 | DType::U32 => {
+            DType::F32 | DType::Q8_0 | DType::U32 => {
                 let bytes: Vec<u8> = data.iter().flat_map(|v| v.to_le_bytes()).collect();
                 return self.upload(dst, &bytes);
             }
@@ -199,7 +199,7 @@ impl Backend for Gpu {
         match src.dtype {
             DType::F16 => out.iter_mut().zip(halves()).for_each(|(o, v)| *o = f16::from_bits(v).to_f32()),
             DType::BF16 => out.iter_mut().zip(halves()).for_each(|(o, v)| *o = bf16::from_bits(v).to_f32()),
-            DType::F32 | DType::U32 => {
+            DType::F32 | DType::Q8_0 | DType::U32 => {
                 let words = bytes.as_chunks::<4>().0.iter();
                 out.iter_mut().zip(words).for_each(|(o, v)| *o = f32::from_le_bytes(*v));
             }
@@ -294,7 +294,7 @@ impl Gpu {
     }
 
     fn download(&mut self, src: &Buffer) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; src.len * src.dtype.bytes()];
+        let mut bytes = vec![0; src.dtype.bytes_of(src.len).unwrap_or(0)];
         if !bytes.is_empty() {
             let place = self.place(src)?;
             self.runtime.download(place, 0, &mut bytes)?;

@@ -109,6 +109,8 @@ pub(super) fn number(op: &'static str, dtype: DType) -> Result<Number> {
         DType::F32 => Ok(Number::F32),
         DType::F16 => Ok(Number::F16),
         DType::BF16 => Ok(Number::Bf16),
-        DType::U32 => Err(Error::op(op, "a buffer of U32 where numbers are wanted")),
+        DType::Q8_0 | DType::U32 => {
+            Err(Error::op(op, format!("a buffer of {dtype:?} where numbers are wanted")))
+        }
     }
 }

@@ -40,7 +40,13 @@ fn piece_bytes(bytes: usize) -> Option<usize> {
 
 impl Memory {
     pub(super) fn alloc(&mut self, runtime: &mut dyn Runtime, dtype: DType, len: usize) -> Result<Buffer> {
-        let bytes = len.checked_mul(dtype.bytes()).and_then(piece_bytes);
+        if dtype.block_elems() > 1 {
+            return Err(Error::op(
+                "alloc",
+                format!("a GPU has no buffers of {dtype:?}; f32, f16 and bf16 it has"),
+            ));
+        }
+        let bytes = dtype.bytes_of(len).and_then(piece_bytes);
         let bytes = bytes
             .ok_or_else(|| Error::op("alloc", format!("{len} elements are more than can be addressed")))?;
         let memory = self.take(runtime, bytes)?;

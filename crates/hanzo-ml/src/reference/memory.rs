@@ -25,9 +25,12 @@ impl Memory {
         if len > isize::MAX as usize / size_of::<f64>() {
             return Err(Error::op("alloc", format!("{len} elements are more than can be addressed")));
         }
+        if !len.is_multiple_of(dtype.block_elems()) {
+            return Err(Error::op("alloc", format!("{len} elements are not whole blocks of {dtype:?}")));
+        }
         let cells = match dtype {
             DType::U32 => Cells::Index(zeros(len)?),
-            DType::F32 | DType::F16 | DType::BF16 => Cells::Float(zeros(len)?),
+            DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0 => Cells::Float(zeros(len)?),
         };
         Ok(Buffer { id: self.0.insert(cells), dtype, len })
     }
@@ -60,6 +63,7 @@ impl Memory {
         match buffer.dtype {
             DType::F16 => values.iter_mut().for_each(|v| *v = round_to(*v, 10, -14, f16::MAX.to_f64())),
             DType::BF16 => values.iter_mut().for_each(|v| *v = round_to(*v, 7, -126, bf16::MAX.to_f64())),
+            DType::Q8_0 => values.chunks_exact_mut(DType::Q8_0.block_elems()).for_each(round_to_block),
             DType::F32 | DType::U32 => {}
         }
         self.0.put(buffer, Cells::Float(values));
@@ -89,6 +93,18 @@ fn round_to(v: f64, digits: i32, exponent_min: i32, max: f64) -> f64 {
     if rounded.abs() > max { f64::INFINITY.copysign(v) } else { rounded }
 }
 
+/// What 32 values are after a round through the format: a scale of 1/127 of the largest magnitude, kept as f16, and
+/// quants that are rounded with the scale before that. Rounding again changes nothing.
+fn round_to_block(values: &mut [f64]) {
+    let largest = values.iter().fold(0.0, |max, v| f64::max(max, v.abs())) as f32;
+    let scale = largest / 127.0;
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let stored = f16::from_f32(scale).to_f64();
+    for v in values {
+        *v = stored * f64::from((*v as f32 * inverse).round());
+    }
+}
+
 fn zeros<T: Clone + Default>(len: usize) -> Result<Vec<T>> {
     let mut cells = Vec::new();
     cells.try_reserve_exact(len).map_err(|_| Error::op("alloc", format!("no memory for {len} elements")))?;
@@ -109,6 +125,27 @@ pub(super) fn decode_row(weight: &QTensor, row: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The format's own code, whose golden vectors are other people's, on blocks of all sizes.
+    #[test]
+    fn rounding_to_a_block_equals_the_format() {
+        let format = DType::Q8_0.format().unwrap();
+        let mut bits = 7u32;
+        for exponent in -40..20 {
+            let x: [f32; 32] = std::array::from_fn(|_| {
+                bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (bits as i32 as f32 / i32::MAX as f32) * 2f32.powi(exponent)
+            });
+            let (mut bytes, mut want) = ([0; 34], [0.0; 32]);
+            format.encode.unwrap()(&x, None, &mut bytes);
+            (format.decode)(&bytes, &mut want);
+            let mut got = x.map(f64::from);
+            for _ in 0..2 {
+                round_to_block(&mut got);
+                assert_eq!(got, want.map(f64::from), "2^{exponent}");
+            }
+        }
+    }
 
     /// f32 to f16 and bf16 in one rounding, by `half`, on f32 values that include ties, subnormals and overflow.
     #[test]

@@ -1,7 +1,7 @@
 //! The definition of every operation: plain loops over f64, one thread, no cleverness.
 //!
-//! Other backends are measured against this one. Float buffers hold f64 whatever their type; f16 and bf16 buffers
-//! round each value that is written to them, f32 buffers do not round. Weights are decoded by
+//! Other backends are measured against this one. Float buffers hold f64 whatever their type; f16, bf16 and
+//! q8_0 buffers round what is written to them, f32 buffers do not. Weights are decoded by
 //! [`hanzo_quant::Format::decode`], the bit-exact definition of the formats.
 
 mod attention;
