@@ -1,5 +1,9 @@
 //! Where panels come from: a weight re-laid for vectors, or its file's own bytes.
 
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "asks for memory ahead of its use"))]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
 use hanzo_quant::{Format, GROUP, LANES, PANEL_ELEMS, Panel, PanelFill, Unpack};
@@ -9,6 +13,13 @@ use crate::{
     Error, QTensor, Result,
     parallel::{Grid, Parallel},
 };
+
+/// Row groups that are multiplied side by side.
+const GROUPS: usize = super::COLUMNS / LANES;
+
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE_BYTES: usize = 64;
 
 /// Bytes of a weight that one thread re-lays at a time, and then gives back to the system.
 const SHARE_BYTES: usize = 1 << 20;
@@ -172,8 +183,15 @@ impl<'a> Rows<'a> {
         let bytes = |elems: usize| elems / format.block_elems * format.block_bytes;
         let (start, len) = (bytes(stretch * PANEL_ELEMS), bytes(elems));
         if let (Some(fill), Some(interleaved)) = (self.fill, self.interleaved) {
-            let at = (matrix * self.shape.groups() + group) * LANES * self.shape.row_bytes;
-            self.fill_interleaved(fill, &interleaved.0[at + LANES * start..][..LANES * len], panel);
+            let at = |group: usize, start: usize| {
+                ((matrix * self.shape.groups() + group) * self.shape.row_bytes + start) * LANES
+            };
+            // What this panel holds two stretches later, of these rows or of the next ones.
+            let (later, row) = (start + bytes(2 * PANEL_ELEMS), self.shape.row_bytes);
+            let ahead =
+                if later < row { at(group, later) } else { at(group + GROUPS, (later - row).min(row)) };
+            prefetch(interleaved.0.get(ahead..ahead + LANES * len).unwrap_or_default());
+            self.fill_interleaved(fill, &interleaved.0[at(group, start)..][..LANES * len], panel);
             return elems / GROUP;
         }
         let (rows, n_rows) = group_rows(self.tensor, self.shape, matrix, group, &(start..start + len));
@@ -196,4 +214,16 @@ impl<'a> Rows<'a> {
             (fill.fill_baseline)(blocks, panel);
         }
     }
+}
+
+/// Asks for bytes that are read soon: the processor's own prefetcher has seen too little of a stretch when it is over.
+#[inline]
+fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(LINE_BYTES) {
+        // SAFETY: every x86-64 processor has the instruction; it is a hint, and the address is that of a reference.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
 }
