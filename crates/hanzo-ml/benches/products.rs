@@ -1,11 +1,12 @@
 //! Speed of a backend's products per weight format: one row of activations (decode) and 512 rows (reading a prompt), each
 //! with its share of what the machine can do, measured first.
 //!
-//! `cargo bench -p hanzo-ml -- [NAME ...] [--threads N] [--seconds S] [--json]`; every format, or those whose
-//! name contains a NAME. A figure is the median of several products after a warm-up.
+//! `cargo bench -p hanzo-ml --bench products -- [NAME ...] [--threads N] [--seconds S] [--f32] [--cached] [--json]`; every
+//! format, or those whose name contains a NAME. Quantised weights are multiplied in integers, with `--f32` in floats. A figure is the median of several products after a warm-up.
 //!
 //! The single row goes over copies of the weight that are together several times the last cache, so that its bytes come
-//! from memory. Weights are encoded random normals where the format has an encoder, else random blocks whose values are
+//! from memory; with `--cached` a weight has few rows instead and stays in the second cache, so the figure is the
+//! arithmetic's alone. Weights are encoded random normals where the format has an encoder, else random blocks whose values are
 //! ordinary numbers; the values do not matter for speed.
 
 #![expect(clippy::print_stdout, reason = "prints its result")]
@@ -15,13 +16,15 @@ use std::{process::ExitCode, time::Instant};
 use hanzo_ml::{
     Bytes, DType, QTensor,
     backend::{Backend, Buffer, MatMul, Weight},
-    cpu::{Cpu, CpuOptions},
+    cpu::{Activations, Cpu, CpuOptions},
     limits::{self, Limits},
     parallel::Parallel,
 };
 use hanzo_quant::{FORMATS, Format};
 
 const N: usize = 4096;
+/// Rows of a weight that stays in a cache.
+const N_CACHED: usize = 64;
 const K: usize = 4096;
 /// Rows of activations of the large product.
 const ROWS: usize = 512;
@@ -40,18 +43,23 @@ struct Options {
     names: Vec<String>,
     threads: Option<usize>,
     seconds: f64,
+    f32: bool,
+    cached: bool,
     json: bool,
 }
 
 impl Options {
     fn parse(args: impl Iterator<Item = String>) -> Result<Self, Failure> {
-        let mut options = Self { names: Vec::new(), threads: None, seconds: 0.5, json: false };
+        let mut options =
+            Self { names: Vec::new(), threads: None, seconds: 0.5, f32: false, cached: false, json: false };
         let mut args = args;
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
             match arg.as_str() {
                 "--threads" => options.threads = Some(value()?.parse()?),
                 "--seconds" => options.seconds = value()?.parse()?,
+                "--f32" => options.f32 = true,
+                "--cached" => options.cached = true,
                 "--json" => options.json = true,
                 // Cargo says that this is a benchmark.
                 "--bench" => {}
@@ -60,6 +68,16 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    fn cpu(&self) -> hanzo_ml::Result<Cpu> {
+        let activations = if self.f32 { Activations::F32 } else { Activations::Int8 };
+        Cpu::new(CpuOptions { threads: self.threads, activations, ..CpuOptions::default() })
+    }
+
+    /// Rows of a weight.
+    fn n(&self) -> usize {
+        if self.cached { N_CACHED } else { N }
     }
 
     fn wants(&self, format: &Format) -> bool {
@@ -84,8 +102,8 @@ impl Random {
     }
 }
 
-/// The bytes of a weight `[N, K]`.
-fn weight_bytes(format: &Format, random: &mut Random) -> Vec<u8> {
+/// The bytes of a weight `[n, K]`.
+fn weight_bytes(format: &Format, n: usize, random: &mut Random) -> Vec<u8> {
     let row_bytes = K / format.block_elems * format.block_bytes;
     let mut bytes = vec![0; row_bytes * ROWS_MADE];
     match format.encode {
@@ -95,7 +113,7 @@ fn weight_bytes(format: &Format, random: &mut Random) -> Vec<u8> {
         }
         None => bytes.chunks_mut(format.block_bytes).for_each(|block| random_block(format, random, block)),
     }
-    bytes.repeat(N / ROWS_MADE)
+    bytes.repeat(n / ROWS_MADE)
 }
 
 /// Fills a block with random bytes until its values are ordinary numbers.
@@ -115,6 +133,8 @@ fn random_block(format: &Format, random: &mut Random, block: &mut [u8]) {
 /// One measured format.
 struct Row {
     format: &'static Format,
+    /// Rows of the weight.
+    n: usize,
     /// Seconds of one row of activations.
     one: f64,
     /// Seconds of [`ROWS`] rows.
@@ -123,7 +143,7 @@ struct Row {
 
 impl Row {
     fn bytes(&self) -> f64 {
-        (K / self.format.block_elems * self.format.block_bytes * N) as f64
+        (K / self.format.block_elems * self.format.block_bytes * self.n) as f64
     }
 
     fn read_bytes_per_s(&self) -> f64 {
@@ -131,7 +151,7 @@ impl Row {
     }
 
     fn ops_per_s(&self) -> f64 {
-        2.0 * (N * K * ROWS) as f64 / self.many
+        2.0 * (self.n * K * ROWS) as f64 / self.many
     }
 
     fn text(&self, limits: &Limits) -> String {
@@ -186,43 +206,44 @@ fn seconds(
     Ok(samples[samples.len() / 2])
 }
 
-fn measure(backend: &mut dyn Backend, format: &'static Format, budget: f64) -> Result<Row, Failure> {
+fn measure(options: &Options, format: &'static Format) -> Result<Row, Failure> {
+    // A backend each, so that the weights of the last format are gone.
+    let (backend, n, budget): (&mut dyn Backend, _, _) = (&mut options.cpu()?, options.n(), options.seconds);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let bytes = weight_bytes(format, &mut random);
-    let n_copies = COPIES_BYTES.div_ceil(bytes.len());
+    let bytes = weight_bytes(format, n, &mut random);
+    let n_copies = if options.cached { 1 } else { COPIES_BYTES.div_ceil(bytes.len()) };
     let load = |backend: &mut dyn Backend| {
-        backend.load(&QTensor::new("weight", format, vec![N, K], Bytes::owned(bytes.clone()))?)
+        backend.load(&QTensor::new("weight", format, vec![n, K], Bytes::owned(bytes.clone()))?)
     };
     let weights = (0..n_copies).map(|_| load(backend)).collect::<hanzo_ml::Result<Vec<_>>>()?;
     let mut figure = |rows: usize, weights: &[Weight]| {
-        let (x, out) = (backend.alloc(DType::F32, rows * K)?, backend.alloc(DType::F32, rows * N)?);
+        let (x, out) = (backend.alloc(DType::F32, rows * K)?, backend.alloc(DType::F32, rows * n)?);
         backend.upload_f32(&x, &(0..rows * K).map(|_| random.normal()).collect::<Vec<_>>())?;
         let seconds = seconds(backend, weights, (&x, &out), budget);
         backend.free(x);
         backend.free(out);
         seconds
     };
-    Ok(Row { format, one: figure(1, &weights)?, many: figure(ROWS, &weights[..1])? })
+    Ok(Row { format, n, one: figure(1, &weights)?, many: figure(ROWS, &weights[..1])? })
 }
 
 fn run() -> Result<(), Failure> {
     let options = Options::parse(std::env::args().skip(1))?;
     let limits = limits::measure(&Parallel::new(options.threads)?)?;
-    let cpu = || Cpu::new(CpuOptions { threads: options.threads, ..CpuOptions::default() });
     let int8 = limits.int8_ops_per_s;
     if !options.json {
         let int8 = int8.map_or_else(String::new, |ops| format!(", {:.0} GOP/s int8", ops / 1e9));
         let (read, f32_ops) = (limits.read_bytes_per_s / 1e9, limits.f32_ops_per_s / 1e9);
         println!(
-            "{}: {read:.1} GB/s read, {f32_ops:.0} GFLOP/s f32{int8}; {N}×{K}, T=1 and T={ROWS}",
-            cpu()?.name()
+            "{}: {read:.1} GB/s read, {f32_ops:.0} GFLOP/s f32{int8}; {}×{K}, T=1 and T={ROWS}",
+            options.cpu()?.name(),
+            options.n()
         );
         println!("format     T=1 ms    GB/s  memory  T={ROWS} ms    GOP/s     f32    int8");
     }
     let mut rows = Vec::new();
     for format in FORMATS.iter().filter(|format| options.wants(format)) {
-        // A backend each, so that the weights of the last format are gone.
-        let row = measure(&mut cpu()?, format, options.seconds)?;
+        let row = measure(&options, format)?;
         if options.json {
             rows.push(row.json());
         } else {
@@ -236,7 +257,10 @@ fn run() -> Result<(), Failure> {
             "f32_ops_per_s": limits.f32_ops_per_s,
             "int8_ops_per_s": int8,
         });
-        println!("{:#}", serde_json::json!({ "backend": cpu()?.name(), "limits": limits, "rows": rows }));
+        println!(
+            "{:#}",
+            serde_json::json!({ "backend": options.cpu()?.name(), "limits": limits, "rows": rows })
+        );
     }
     Ok(())
 }
