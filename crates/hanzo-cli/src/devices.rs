@@ -2,7 +2,10 @@
 
 use clap::Args;
 use hanzo_ml::{
-    gpu::driver::{Driver, Kind},
+    gpu::{
+        driver::{Driver, Kind},
+        vulkan::Vulkan,
+    },
     limits::{self, Limits},
     parallel::Parallel,
 };
@@ -94,8 +97,9 @@ struct Gpu {
 /// The GPUs of every API, and why there are none of the others.
 fn gpus(environment: &Environment) -> Vec<Gpu> {
     let mut gpus = Vec::new();
-    for kind in Kind::ALL {
-        match Driver::list(kind, &environment.gpu().driver) {
+    let drivers = Kind::ALL.map(|kind| (kind.name(), Driver::list(kind, &environment.gpu().driver)));
+    for (kind, found) in drivers.into_iter().chain([("vulkan", Vulkan::list())]) {
+        match found {
             Ok(names) => gpus.extend(names.into_iter().map(|name| {
                 let (device, name) = name.split_once(' ').unwrap_or((&name, ""));
                 Gpu { device: device.to_owned(), found: Ok(name.to_owned()) }
@@ -105,7 +109,7 @@ fn gpus(environment: &Environment) -> Vec<Gpu> {
                 let said = e.to_string();
                 let reason = said.split_once("is not available: ").map_or(said.as_str(), |(_, rest)| rest);
                 let reason = format!("not available: {reason}");
-                gpus.push(Gpu { device: kind.name().to_owned(), found: Err(reason) });
+                gpus.push(Gpu { device: kind.to_owned(), found: Err(reason) });
             }
         }
     }

@@ -8,7 +8,7 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use crate::error::Result;
 
 /// Devices that this version has no code for.
-pub(crate) const NOT_BUILT: &[&str] = &["metal", "vulkan"];
+pub(crate) const NOT_BUILT: &[&str] = &["metal"];
 
 /// The processor and the memory.
 pub(crate) struct Machine {

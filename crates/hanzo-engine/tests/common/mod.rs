@@ -15,6 +15,7 @@ use hanzo_ml::{
     gpu::{
         GpuOptions,
         driver::{Driver, DriverOptions, Kind},
+        vulkan::Vulkan,
     },
     reference::Reference,
 };
@@ -110,11 +111,9 @@ pub fn reference() -> Box<dyn Backend> {
 
 /// The names of this machine's GPUs.
 pub fn gpu_names() -> Vec<String> {
-    let list = |kind: Kind| {
-        let found = Driver::list(kind, &DriverOptions::default());
-        (0..found.map_or(0, |names| names.len())).map(move |i| format!("{}:{i}", kind.name()))
-    };
-    Kind::ALL.into_iter().flat_map(list).collect()
+    let drivers = Kind::ALL.map(|kind| Driver::list(kind, &DriverOptions::default()));
+    let found = drivers.into_iter().chain([Vulkan::list()]).filter_map(|found| found.ok());
+    found.flatten().filter_map(|name| Some(name.split(' ').next()?.to_owned())).collect()
 }
 
 /// The backend of a GPU.
