@@ -157,7 +157,10 @@ fn products(products: Products) {
             let tensor = weight(&mut rng, format, vec![n, k]);
             let w = tensor.to_f32();
             let handle = gpu.load(&tensor).unwrap();
-            for rows in [1, 2, 3, 7, 16, 17, 70] {
+            // Mesa's software device is slow, and the kernels' own tests run all of them there.
+            let is_slow = gpu.name().contains("llvmpipe");
+            let all: &[usize] = if is_slow { &[1, 17] } else { &[1, 2, 3, 7, 16, 17, 70] };
+            for &rows in all {
                 let (x, bias) = (rng.floats(rows * k), rng.floats(n));
                 let seen = if products == Products::Int8 { rounded(&x) } else { x.clone() };
                 let mut want = expected(&seen, &w, k, relative(k, products));
@@ -173,7 +176,9 @@ fn products(products: Products) {
                 tally.add(&format!("{what} {products:?}"), n_bad, &format!("{} × {rows}", format.name));
                 [x, bias, out].into_iter().for_each(|b| gpu.free(b));
             }
-            moe(gpu, tally, products, format, &mut rng);
+            if !is_slow || i % 8 == 0 {
+                moe(gpu, tally, products, format, &mut rng);
+            }
         }
     });
 }

@@ -61,9 +61,14 @@ impl Case {
         let cells = n_blocks * n_kv_heads * KV_BLOCK * head_dim;
         let n_heads = group * n_kv_heads;
         let (mut k, mut v) = (vec![f32::NAN; cells], vec![f32::NAN; cells]);
-        // Only what some row sees holds numbers.
+        // What lies between the ranges of a sequence's rows was written, as in every cache; nothing else holds numbers.
+        let seen = |row: usize| {
+            let same = (0..rows).filter(|&r| row_seq[r] == row_seq[row]);
+            let first = same.clone().map(|r| begin[r]).min().unwrap_or(0);
+            first as usize..same.map(|r| end[r]).max().unwrap_or(0) as usize
+        };
         for row in 0..rows {
-            for index in begin[row] as usize..end[row] as usize {
+            for index in seen(row) {
                 let block = tables[row_seq[row] as usize * max_blocks + index / KV_BLOCK] as usize;
                 for head in 0..n_kv_heads {
                     let at = ((block * n_kv_heads + head) * KV_BLOCK + index % KV_BLOCK) * head_dim;
