@@ -15,6 +15,7 @@ use crate::{
     inspect::InspectArgs,
     models::{CopyArgs, ListArgs, PullArgs, RemoveArgs, ShowArgs},
     perplexity::PerplexityArgs,
+    quantize::QuantizeArgs,
     run::RunArgs,
     template::TemplateArgs,
     tokenize::{DetokenizeArgs, TokenizeArgs},
@@ -50,6 +51,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     Perplexity(PerplexityArgs),
     Imatrix(ImatrixArgs),
+    Quantize(Box<QuantizeArgs>),
     Tokenize(TokenizeArgs),
     Detokenize(DetokenizeArgs),
     Template(TemplateArgs),
@@ -106,9 +108,14 @@ mod tests {
     fn every_call_in_the_documents_is_a_call() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
         let mut n_calls = 0;
-        for document in
-            ["README.md", "docs/running.md", "docs/models.md", "docs/templates.md", "docs/measuring.md"]
-        {
+        for document in [
+            "README.md",
+            "docs/running.md",
+            "docs/models.md",
+            "docs/templates.md",
+            "docs/measuring.md",
+            "docs/quantising.md",
+        ] {
             let text = std::fs::read_to_string(format!("{root}{document}")).unwrap();
             for line in text.lines().filter(|line| line.starts_with("    ")) {
                 for call in calls(line) {

@@ -22,6 +22,7 @@ mod output;
 mod perplexity;
 mod progress;
 mod prompt;
+mod quantize;
 mod run;
 mod sampling;
 mod template;
@@ -77,6 +78,7 @@ fn execute(command: Command, environment: &Environment) -> Result<()> {
         Command::Bench(args) => bench::run(&args, environment),
         Command::Perplexity(args) => perplexity::run(&args, environment),
         Command::Imatrix(args) => imatrix::run(&args, environment),
+        Command::Quantize(args) => quantize::run(&args, environment),
         Command::Inspect(args) => inspect::run(&args, environment),
         Command::Tokenize(args) => tokenize::tokenize(&args, environment),
         Command::Detokenize(args) => tokenize::detokenize(&args, environment),

@@ -20,7 +20,7 @@ fn no_line_of_help_is_wider_than_80_columns() {
     let home = Home::new();
     let help = home.run(&["--help"]).good();
     let commands = commands(&help);
-    let wanted = "run pull list show rm cp inspect bench perplexity imatrix tokenize detokenize template devices doctor completions help";
+    let wanted = "run pull list show rm cp inspect bench quantize perplexity imatrix tokenize detokenize template devices doctor completions help";
     for command in wanted.split(' ') {
         assert!(commands.iter().any(|c| c == command), "{command} is missing from {help}");
     }

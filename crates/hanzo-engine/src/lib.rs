@@ -7,15 +7,18 @@
 //! * [`sample`]: how the next token is chosen.
 //! * [`Importance`]: which columns of the weights matter for a text.
 //! * [`score`]: how well a model predicts a text, and how two models differ.
+//! * [`quantize`]: a model in a smaller format, or a folder as a GGUF file.
 //! * [`text`]: tokenizer, streaming detokenizer, chat template.
 
 pub mod cache;
+mod convert;
 pub mod decoder;
 mod engine;
 mod error;
 pub mod family;
 mod importance;
 mod model_file;
+pub mod quantize;
 pub mod rope;
 pub mod sample;
 pub mod score;

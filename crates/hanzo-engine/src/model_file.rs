@@ -44,7 +44,7 @@ const CONFIG_HARMLESS: &[&str] = &[
 ];
 
 /// GGUF keys, without the architecture, that say nothing about the mathematics of a decoder.
-const GGUF_HARMLESS: &[&str] = &["rope.scaling.finetuned", "tensor_data_layout"];
+pub(crate) const GGUF_HARMLESS: &[&str] = &["rope.scaling.finetuned", "tensor_data_layout"];
 
 impl ModelFile {
     /// Opens a GGUF file, a folder of config.json and safetensors, or such a safetensors file or index itself.
@@ -157,16 +157,21 @@ impl ModelFile {
     /// If the family is unknown, a fact is missing or out of range, or a field is not supported.
     pub fn spec(&self) -> Result<DecoderSpec> {
         let family = self.family()?;
-        let path = self.path.display().to_string();
-        let fields = match &self.container {
-            Container::Gguf(gguf) => Fields::gguf(path, gguf.metadata(), self.architecture()?),
-            Container::HuggingFace { config, .. } => Fields::config(path, config),
-        };
+        let fields = self.fields()?;
         let facts = Facts { fields, tensors: self.tensors(), vocab_size: self.vocab_size(family)? };
         let spec = (family.spec)(&facts)?;
         facts.fields.finish(&self.harmless(family))?;
         spec.check().map_err(|what| self.error(what))?;
         Ok(spec)
+    }
+
+    /// The metadata, none of it read yet.
+    pub(crate) fn fields(&self) -> Result<Fields<'_>> {
+        let path = self.path.display().to_string();
+        Ok(match &self.container {
+            Container::Gguf(gguf) => Fields::gguf(path, gguf.metadata(), self.architecture()?),
+            Container::HuggingFace { config, .. } => Fields::config(path, config),
+        })
     }
 
     fn harmless(&self, family: &Family) -> Vec<&'static str> {

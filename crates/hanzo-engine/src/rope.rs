@@ -110,6 +110,15 @@ impl RopeSpec {
         })
     }
 
+    /// The divisors that make the same frequencies, where the scaling is one that files hold so (Llama 3.1).
+    pub(crate) fn divisors(&self) -> Option<Vec<f32>> {
+        let RopeScaling::Llama3 { .. } = self.scaling else { return None };
+        let plain: Vec<f64> =
+            (0..self.pairs()).map(|i| self.theta.powf(-2.0 * i as f64 / self.dims as f64)).collect();
+        let (scaled, _) = self.scaled(&plain, 0);
+        Some(plain.iter().zip(scaled).map(|(plain, scaled)| (plain / scaled) as f32).collect())
+    }
+
     fn scaled(&self, plain: &[f64], context: usize) -> (Vec<f64>, f64) {
         let divide = |divisors: &[f32]| plain.iter().zip(divisors).map(|(f, &d)| f / f64::from(d)).collect();
         match &self.scaling {

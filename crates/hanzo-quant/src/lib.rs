@@ -9,9 +9,11 @@
 mod format;
 pub mod grids;
 mod lanes;
+mod mix;
 
 pub use format::{Decode, Encode, Field, Format, GROUP, Group, TypeError, Unpack};
 pub use lanes::{Fill, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, PanelFill};
+pub use mix::{MIXES, Mix, Part, Place, Traits, fit};
 
 use format::{
     Bf16, F16, F32, F64, I8, I16, I32, I64, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Nl, Iq4Xs,

@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// Where the file has each tensor of a decoder.
-pub(super) struct Layout {
+pub(crate) struct Layout {
     found: HashMap<(Slot, usize), Found>,
 }
 
 /// The tensor or, where experts lie apart, the tensors of one slot.
-pub(super) struct Found {
+pub(crate) struct Found {
     /// Names in the file; several are experts to be stacked.
     pub names: Vec<String>,
     /// The shape in the decoder, experts first.
@@ -64,6 +64,13 @@ impl Layout {
     /// The tensor of a slot, where the file has one.
     pub fn get(&self, slot: Slot, layer: usize) -> Option<&Found> {
         self.found.get(&(slot, layer))
+    }
+
+    /// Every tensor that was found, outer ones first, then layer by layer.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, usize, &Found)> {
+        let mut all: Vec<_> = self.found.iter().map(|(&(slot, layer), found)| (slot, layer, found)).collect();
+        all.sort_by_key(|&(slot, layer, _)| (!slot.is_outer(), layer, slot as usize));
+        all.into_iter()
     }
 
     fn refuse_surplus(&self, file: &ModelFile, family: &Family) -> Result<()> {

@@ -2,7 +2,7 @@
 
 mod batch;
 mod forward;
-mod layout;
+pub(crate) mod layout;
 mod load;
 mod observe;
 mod step;

@@ -6,6 +6,7 @@ use super::{
     Facts, Fields, Flavour,
     fields::{Key, key},
     rotation,
+    written::Keys,
 };
 use crate::{
     Result,
@@ -106,6 +107,32 @@ pub(crate) fn decoder(facts: &Facts<'_>, defaults: &Defaults) -> Result<DecoderS
         ropes: vec![rope],
         final_softcap: None,
     })
+}
+
+/// Writes the keys that [`decoder`] reads, from the first layer; who reads them back sees whether all are alike.
+pub(crate) fn write(spec: &DecoderSpec, config: &Fields<'_>, keys: &mut Keys) -> Result<()> {
+    keys.count(LAYERS, spec.layers.len());
+    keys.count(CONTEXT, spec.context_length);
+    keys.count(HIDDEN, spec.hidden_size);
+    keys.count(VOCAB, spec.vocab_size);
+    keys.number(EPS, spec.norm_eps.into());
+    let Some(first) = spec.layers.first() else { return Ok(()) };
+    let attention = first.attention();
+    keys.count(HEADS, attention.n_heads);
+    keys.count(KV_HEADS, attention.n_kv_heads);
+    keys.count(HEAD_DIM, attention.head_dim);
+    keys.count(VALUE_DIM, attention.head_dim);
+    let dense = spec.layers.iter().find_map(|layer| match layer.ffn {
+        Ffn::Dense { width, .. } => Some(width),
+        Ffn::Moe { .. } => None,
+    });
+    if let Some(width) = dense.map_or_else(|| config.opt_usize(FFN), |width| Ok(Some(width)))? {
+        keys.count(FFN, width);
+    }
+    if let Some(window) = spec.layers.iter().find_map(|layer| layer.attention().window) {
+        keys.count(WINDOW, window);
+    }
+    Ok(())
 }
 
 /// Added to the mean of squares in norms; only a config.json may be silent about it.

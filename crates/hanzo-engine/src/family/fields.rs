@@ -25,6 +25,13 @@ pub(crate) struct Key {
     hf: &'static str,
 }
 
+impl Key {
+    /// The GGUF key without its architecture.
+    pub(crate) fn gguf(self) -> &'static str {
+        self.gguf
+    }
+}
+
 /// A fact with both names; an empty name means that this flavour does not have it.
 pub(crate) const fn key(gguf: &'static str, hf: &'static str) -> Key {
     Key { gguf, hf }

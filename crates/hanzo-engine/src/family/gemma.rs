@@ -63,5 +63,6 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: &[],
     norm_offset: 1.0,
+    write: |_, _| {},
     harmless: &["attention_bias"],
 };

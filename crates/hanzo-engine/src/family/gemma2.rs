@@ -3,11 +3,14 @@
 use super::{
     Facts, Family, Fields, Flavour,
     common::{self},
-    fields::key,
+    fields::{Key, key},
     gemma, names,
+    written::Keys,
 };
 use crate::{Result, spec::DecoderSpec};
 
+const ATTENTION_SOFTCAP: Key = key("attn_logit_softcapping", "attn_logit_softcapping");
+pub(super) const FINAL_SOFTCAP: Key = key("final_logit_softcapping", "final_logit_softcapping");
 /// The window of files that name none.
 const WINDOW: usize = 4096;
 /// Layers of the 27B, whose GGUF files do not hold its attention scale.
@@ -20,8 +23,8 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     spec.embedding_scale = gemma::embedding_scale(fields, spec.hidden_size)?;
     set_sandwich(&mut spec);
     set_scale(&mut spec, fields, LAYERS_27B)?;
-    let softcap = softcap(fields, "attn_logit_softcapping", 50.0)?;
-    spec.final_softcap = self::softcap(fields, "final_logit_softcapping", 30.0)?;
+    let softcap = softcap(fields, ATTENTION_SOFTCAP, 50.0)?;
+    spec.final_softcap = self::softcap(fields, FINAL_SOFTCAP, 30.0)?;
     for layer in &mut spec.layers {
         layer.attention_mut().softcap = softcap;
     }
@@ -35,10 +38,24 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
 }
 
 /// A softcap, whose name is the same in both flavours; `default` where the file is silent, null is none.
-fn softcap(fields: &Fields<'_>, name: &'static str, default: f64) -> Result<Option<f32>> {
-    let cap = fields.opt_f64(key(name, name))?;
-    let silent = !fields.has(name);
+fn softcap(fields: &Fields<'_>, key: Key, default: f64) -> Result<Option<f32>> {
+    let cap = fields.opt_f64(key)?;
+    let silent = !fields.has(key.gguf());
     Ok(cap.or(silent.then_some(default)).map(|cap| cap as f32))
+}
+
+fn write(spec: &DecoderSpec, keys: &mut Keys) {
+    if let Some(cap) = spec.layers.first().and_then(|layer| layer.attention().softcap) {
+        keys.number(ATTENTION_SOFTCAP, cap.into());
+    }
+    write_final_softcap(spec, keys);
+}
+
+/// Writes the softcap of logits, where there is one.
+pub(super) fn write_final_softcap(spec: &DecoderSpec, keys: &mut Keys) {
+    if let Some(cap) = spec.final_softcap {
+        keys.number(FINAL_SOFTCAP, cap.into());
+    }
 }
 
 /// Norms after each part.
@@ -77,5 +94,6 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: names::SANDWICH,
     norm_offset: 1.0,
+    write,
     harmless: &["attention_bias", "cache_implementation"],
 };

@@ -5,8 +5,9 @@ use hanzo_ml::backend::Activation;
 use super::{
     Facts, Family, Fields, Flavour,
     common::{self, Defaults},
-    fields::key,
+    fields::{Key, key},
     gemma, gemma2, names, rotation,
+    written::Keys,
 };
 use crate::{
     Result,
@@ -18,6 +19,7 @@ use crate::{
 const LAYERS_27B: usize = 62;
 /// One layer of so many sees everything.
 const PATTERN: usize = 6;
+const LOCAL_THETA: Key = key("rope.freq_base_swa", "rope_local_base_freq");
 const FULL_THETA: f64 = 1_000_000.0;
 const WINDOW_THETA: f64 = 10_000.0;
 const DEFAULTS: Defaults = Defaults {
@@ -35,8 +37,7 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
     gemma2::set_sandwich(&mut spec);
     gemma2::set_scale(&mut spec, fields, LAYERS_27B)?;
     common::set_qk_norm(&mut spec);
-    spec.final_softcap =
-        fields.opt_f64(key("final_logit_softcapping", "final_logit_softcapping"))?.map(|cap| cap as f32);
+    spec.final_softcap = fields.opt_f64(gemma2::FINAL_SOFTCAP)?.map(|cap| cap as f32);
     let window = common::window_or(fields, 4096)?;
     let mut windowed = windowed_layers(fields, spec.layers.len())?;
     if fields.flavour() == Flavour::Gguf && window.is_none() {
@@ -75,11 +76,18 @@ fn windowed_layers(fields: &Fields<'_>, n_layers: usize) -> Result<Vec<bool>> {
     Ok((0..n_layers).map(|i| !(i + 1).is_multiple_of(pattern)).collect())
 }
 
+fn write(spec: &DecoderSpec, keys: &mut Keys) {
+    gemma2::write_final_softcap(spec, keys);
+    if let [_, windowed] = spec.ropes.as_slice() {
+        keys.number(LOCAL_THETA, windowed.theta);
+    }
+}
+
 /// The rotation of full layers, then that of windowed ones, which no scaling touches.
 fn ropes(facts: &Facts<'_>, head_dim: usize) -> Result<Vec<RopeSpec>> {
     let fields = &facts.fields;
     let full = rotation::rope(facts, Some("full_attention"), head_dim, &DEFAULTS)?;
-    let local = fields.opt_f64(key("rope.freq_base_swa", "rope_local_base_freq"))?.unwrap_or(WINDOW_THETA);
+    let local = fields.opt_f64(LOCAL_THETA)?.unwrap_or(WINDOW_THETA);
     let windowed = match fields.flavour() {
         Flavour::Config if fields.value("rope_parameters").is_some() => {
             let defaults = Defaults { rope_theta: local, ..DEFAULTS };
@@ -97,6 +105,7 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: names::SANDWICH,
     norm_offset: 1.0,
+    write,
     // The attention's softcap is a field of Gemma 2 that this family's own code does not read.
     harmless: &["attention_bias", "attn_logit_softcapping", "cache_implementation"],
 };

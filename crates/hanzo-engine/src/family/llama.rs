@@ -8,6 +8,7 @@ use super::{
     Facts, Family, Fields,
     common::{self, Defaults},
     fields::{Key, key},
+    written::Keys,
 };
 use crate::{
     Result,
@@ -44,6 +45,18 @@ pub(super) fn set_experts(spec: &mut DecoderSpec, fields: &Fields<'_>) -> Result
     Ok(())
 }
 
+/// Writes what [`set_experts`] reads.
+pub(super) fn write_experts(spec: &DecoderSpec, keys: &mut Keys) {
+    let experts = spec.layers.iter().find_map(|layer| match layer.ffn {
+        Ffn::Moe { n_experts, n_used, .. } => Some((n_experts, n_used)),
+        Ffn::Dense { .. } => None,
+    });
+    if let Some((n_experts, n_used)) = experts {
+        keys.count(EXPERTS, n_experts);
+        keys.count(EXPERTS_USED, n_used);
+    }
+}
+
 pub(super) const FAMILY: Family = Family {
     name: "llama",
     gguf: &["llama"],
@@ -51,6 +64,7 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: &[],
     norm_offset: 0.0,
+    write: write_experts,
     // Both say which biases there are; the tensors themselves do too.
     harmless: &["attention_bias", "mlp_bias"],
 };

@@ -36,5 +36,6 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: NAMES,
     norm_offset: 0.0,
+    write: llama::write_experts,
     harmless: &["output_router_logits", "router_aux_loss_coef", "router_jitter_noise"],
 };

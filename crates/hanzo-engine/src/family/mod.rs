@@ -16,11 +16,14 @@ mod qwen2;
 mod qwen3;
 mod qwen3moe;
 mod rotation;
+pub(crate) mod written;
 
 pub(crate) use fields::{Fields, Flavour};
 pub(crate) use names::{Name, Slot};
+pub(crate) use rotation::divisors_name;
 
 use hanzo_ml::file::TensorSource;
+use written::Keys;
 
 use crate::{Result, spec::DecoderSpec};
 
@@ -48,6 +51,8 @@ pub struct Family {
     pub(crate) names: &'static [Name],
     /// Constant added to norm weights from Hugging Face files, which store some families' weights less 1.
     pub(crate) norm_offset: f32,
+    /// Writes the GGUF keys that the family reads beside those that all share.
+    pub(crate) write: fn(&DecoderSpec, &mut Keys),
     /// Fields of config.json without influence on this family's results.
     pub(crate) harmless: &'static [&'static str],
 }
@@ -85,6 +90,11 @@ impl Family {
         names.map(|n| n.gguf).find(|name| !name.is_empty()).unwrap_or_default()
     }
 
+    /// The `general.architecture` under which its models are written: its own, or that of the family it is a case of.
+    pub(crate) fn written_as(&self) -> &'static str {
+        self.gguf.first().copied().unwrap_or(llama::FAMILY.name)
+    }
+
     /// The names of a slot's tensor, to be tried in order.
     pub(crate) fn names(&self, flavour: Flavour, slot: Slot) -> impl Iterator<Item = &'static str> {
         let own = self.names.iter().filter(move |n| n.slot == slot);
@@ -95,4 +105,15 @@ impl Family {
             Flavour::Config => n.hf,
         })
     }
+}
+
+/// Whether a model has the shape of Llama 2 70B, as llama.cpp tells it: its value projections are small beside the rest.
+/// `n_shared`: query heads that share a key/value head.
+pub(crate) fn is_70b(architecture: &str, n_layers: usize, n_shared: usize) -> bool {
+    let shaped = match architecture {
+        "llama" => n_shared != 1,
+        "qwen2" | "deci" | "olmo" => true,
+        _ => false,
+    };
+    shaped && n_layers == 80
 }

@@ -34,6 +34,11 @@ pub(crate) enum Slot {
 }
 
 impl Slot {
+    /// Whether the tensor belongs to no layer.
+    pub(crate) fn is_outer(self) -> bool {
+        matches!(self, Self::TokenEmbedding | Self::OutputNorm | Self::Output | Self::RopeDivisors)
+    }
+
     /// Whether the tensor is a norm's weight.
     pub(crate) fn is_norm(self) -> bool {
         use Slot::{FfnNorm, KeyNorm, MixerNorm, OutputNorm, PostFfnNorm, PostMixerNorm, QueryNorm};

@@ -23,5 +23,6 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: &[],
     norm_offset: 0.0,
+    write: |_, _| {},
     harmless: &["attention_bias"],
 };

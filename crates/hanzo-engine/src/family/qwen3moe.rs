@@ -6,6 +6,7 @@ use super::{
     Facts, Family, Fields, Flavour,
     common::{self, Defaults},
     fields::{Key, key},
+    written::Keys,
 };
 use crate::{
     Result,
@@ -33,6 +34,20 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
         }
     }
     Ok(spec)
+}
+
+fn write(spec: &DecoderSpec, keys: &mut Keys) {
+    let experts = spec.layers.iter().find_map(|layer| match layer.ffn {
+        Ffn::Moe { width, n_experts, n_used, route, .. } => Some((width, n_experts, n_used, route)),
+        Ffn::Dense { .. } => None,
+    });
+    let Some((width, n_experts, n_used, route)) = experts else { return };
+    keys.count(WIDTH, width);
+    keys.count(EXPERTS, n_experts);
+    keys.count(EXPERTS_USED, n_used);
+    if route == (RouteKind::SoftmaxTopK { renormalize: false }) {
+        keys.flag(NORM, false);
+    }
 }
 
 /// Newer files spell it as Mixtral does.
@@ -77,5 +92,6 @@ pub(super) const FAMILY: Family = Family {
     spec,
     names: &[],
     norm_offset: 0.0,
+    write,
     harmless: &["attention_bias", "max_window_layers", "output_router_logits", "router_aux_loss_coef"],
 };

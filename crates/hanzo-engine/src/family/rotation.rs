@@ -4,6 +4,7 @@ use super::{
     Facts, Fields, Flavour, Slot,
     common::Defaults,
     fields::{Key, key},
+    written::Keys,
 };
 use crate::{
     Result,
@@ -21,6 +22,9 @@ const CONTEXT: Key = key("context_length", "max_position_embeddings");
 const PARTIAL: Key = key("", "partial_rotary_factor");
 const BETA_FAST: Key = key("rope.scaling.yarn_beta_fast", "beta_fast");
 const BETA_SLOW: Key = key("rope.scaling.yarn_beta_slow", "beta_slow");
+/// YaRN's own values of its ramp's ends.
+const YARN_BETA_FAST: f64 = 32.0;
+const YARN_BETA_SLOW: f64 = 1.0;
 /// In config.json the whole factor on cosine and sine, in GGUF a factor on the derived one.
 const ATTENTION: Key = key("rope.scaling.attn_factor", "attention_factor");
 
@@ -42,6 +46,42 @@ pub(crate) fn rope(
         Flavour::Config => config_rope(fields, layer_type, head_dim, defaults)?,
     };
     Ok(RopeSpec { pairing, dims, theta, scaling, sections: Vec::new() })
+}
+
+/// Writes the keys that [`rope`] reads. A scaling that no key can say is left out; Llama 3.1's is a tensor.
+pub(crate) fn write(rope: &RopeSpec, keys: &mut Keys) {
+    keys.number(THETA, rope.theta);
+    keys.count(DIMS, rope.dims);
+    match rope.scaling {
+        RopeScaling::Linear { factor } => {
+            keys.text(KIND, "linear");
+            keys.number(FACTOR, factor);
+        }
+        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude, .. } => {
+            keys.text(KIND, "yarn");
+            keys.number(FACTOR, factor);
+            keys.count(ORIGINAL, original_context);
+            if beta_fast != YARN_BETA_FAST {
+                keys.number(BETA_FAST, beta_fast);
+            }
+            if beta_slow != YARN_BETA_SLOW {
+                keys.number(BETA_SLOW, beta_slow);
+            }
+            let own = magnitude / yarn_magnitude(factor, 1.0);
+            if (own - 1.0).abs() > 1e-6 {
+                keys.number(ATTENTION, own);
+            }
+        }
+        RopeScaling::None
+        | RopeScaling::Llama3 { .. }
+        | RopeScaling::LongRope { .. }
+        | RopeScaling::Divisors(_) => {}
+    }
+}
+
+/// The name of the tensor that holds divisors.
+pub(crate) fn divisors_name() -> &'static str {
+    super::names::BASE.iter().find(|n| n.slot == Slot::RopeDivisors).map_or("", |n| n.gguf)
 }
 
 fn gguf_scaling(facts: &Facts<'_>, dims: usize) -> Result<RopeScaling> {
@@ -73,7 +113,7 @@ fn gguf_scaling(facts: &Facts<'_>, dims: usize) -> Result<RopeScaling> {
 
 /// The divisors that converters of Llama 3.1 and later write as a tensor.
 fn divisors(facts: &Facts<'_>, pairs: usize) -> Result<Option<Vec<f32>>> {
-    let name = super::names::BASE.iter().find(|n| n.slot == Slot::RopeDivisors).map_or("", |n| n.gguf);
+    let name = divisors_name();
     let Some(info) = facts.tensors.info(name) else { return Ok(None) };
     // Before it is read: this is the one tensor that metadata alone do not bound.
     if info.shape != [pairs] {
@@ -174,8 +214,8 @@ fn yarn(
     Ok(RopeScaling::Yarn {
         factor,
         original_context,
-        beta_fast: beta(BETA_FAST)?.unwrap_or(32.0),
-        beta_slow: beta(BETA_SLOW)?.unwrap_or(1.0),
+        beta_fast: beta(BETA_FAST)?.unwrap_or(YARN_BETA_FAST),
+        beta_slow: beta(BETA_SLOW)?.unwrap_or(YARN_BETA_SLOW),
         magnitude,
         truncate,
     })

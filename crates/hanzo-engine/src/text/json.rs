@@ -54,7 +54,7 @@ fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Resul
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(panicked)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     let bytes = fs::metadata(path).map_err(|e| fault(path, e))?.len();
     if bytes > FILE_BYTES_MAX {
         return Err(fault(path, format!("{bytes} bytes, more than {FILE_BYTES_MAX}")));
@@ -72,6 +72,20 @@ impl HfModel {
             rest = &rest[end..];
         }
         self.part(added, rest, out)
+    }
+
+    /// The words into which the pre-tokenizer cuts a text.
+    pub fn words<'t>(&self, text: &'t str) -> Result<Vec<&'t str>> {
+        let cut = || {
+            let mut parts = PreTokenizedString::from(text);
+            if let Some(pre) = self.hf.get_pre_tokenizer() {
+                pre.pre_tokenize(&mut parts)?;
+            }
+            Ok(parts)
+        };
+        let parts = guarded(cut).map_err(|e| Error::text(format!("cutting: {e}")))?;
+        let splits = parts.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        Ok(splits.iter().filter_map(|&(_, (start, end), _)| text.get(start..end)).collect())
     }
 
     fn part(&self, added: &AddedVocabulary, text: &str, out: &mut Vec<u32>) -> Result<()> {

@@ -8,6 +8,7 @@
 
 mod bpe;
 mod decode;
+mod export;
 mod gguf;
 mod json;
 mod merge;
@@ -26,6 +27,7 @@ use hanzo_ml::file::Metadata;
 
 use crate::Result;
 pub use decode::DecodeStream;
+pub(crate) use export::export;
 use special::{Fragment, Partition};
 pub use template::{ChatTemplate, RenderOptions};
 use vocab::{Kind, Vocab};

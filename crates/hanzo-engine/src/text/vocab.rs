@@ -34,6 +34,19 @@ impl Kind {
     }
 }
 
+impl Kind {
+    pub fn to_gguf(self) -> i32 {
+        match self {
+            Self::Normal => 1,
+            Self::Unknown => 2,
+            Self::Control => 3,
+            Self::UserDefined => 4,
+            Self::Unused => 5,
+            Self::Byte => 6,
+        }
+    }
+}
+
 /// Byte strings, one after the other.
 #[derive(Default)]
 pub(crate) struct Arena {

@@ -6,7 +6,7 @@ use hanzo_ml::{
     Bytes,
     file::{
         Array, Metadata, TensorSource, Value,
-        gguf::{Gguf, NewTensor, write},
+        gguf::{Gguf, NewInfo, NewTensor, Writer, write},
     },
 };
 use hanzo_quant::Format;
@@ -206,5 +206,35 @@ fn a_failed_write_keeps_the_old_file() {
     // A folder in the target's place: the temporary file is complete when the rename fails, and goes away again.
     fs::create_dir(folder.path().join("taken.gguf")).unwrap();
     refused(write(&folder.path().join("taken.gguf"), &Metadata::default(), []), &["taken.gguf"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "a temporary file was left behind");
+}
+
+#[test]
+fn a_file_written_in_pieces_is_the_file_written_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["plain.gguf", "aligned.gguf"] {
+        let original = Gguf::open(&golden(name)).unwrap();
+        let tensors = tensors_of(&original);
+        let infos: Vec<NewInfo<'_>> = tensors
+            .iter()
+            .map(|t| NewInfo { name: t.name(), format: t.format(), shape: t.shape() })
+            .collect();
+        let copy = folder.path().join(name);
+        let mut writer = Writer::create(&copy, original.metadata(), &infos).unwrap();
+        assert!(!copy.exists());
+        for tensor in &tensors {
+            tensor.bytes().chunks(7).for_each(|piece| writer.append(piece).unwrap());
+        }
+        assert_eq!(writer.file_bytes() as u64, original.file_bytes());
+        refused(writer.append(&[0]), &["1 bytes", "which lacks 0"]);
+        writer.finish().unwrap();
+        assert!(fs::read(&copy).unwrap() == fs::read(golden(name)).unwrap());
+    }
+    let f32 = Format::from_name("F32").unwrap();
+    let info = NewInfo { name: "a", format: f32, shape: &[2] };
+    let mut writer = Writer::create(&folder.path().join("part.gguf"), &Metadata::default(), &[info]).unwrap();
+    refused(writer.append(&[0; 9]), &["9 bytes for tensor 0, which lacks 8"]);
+    writer.append(&[0; 5]).unwrap();
+    refused(writer.finish(), &["tensor 0 of 1 is incomplete"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "a temporary file was left behind");
 }

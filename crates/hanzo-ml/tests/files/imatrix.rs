@@ -133,3 +133,28 @@ fn cut_and_changed_files_do_no_harm() {
         }
     }
 }
+
+/// What llama.cpp wrote (`testdata/golden/imatrix`, made by `tools/oracle/imatrix.py`), in both containers.
+#[test]
+fn what_llama_cpp_wrote_is_read() {
+    let folder = crate::repository("testdata/golden/imatrix");
+    let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+    let expected: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    for name in ["fox.gguf", "fox.dat"] {
+        let imatrix = Imatrix::open(&folder.join(name)).unwrap();
+        assert_eq!((imatrix.chunk_count, imatrix.datasets.as_slice()), (3, &["fox.txt".to_owned()][..]));
+        assert_eq!(
+            imatrix.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            expected.keys().collect::<Vec<_>>()
+        );
+        for (weight, facts) in &expected {
+            let means = imatrix.get(weight).unwrap().means();
+            let sum = means.iter().copied().map(f64::from).sum::<f64>();
+            let ours = [means.len() as f64, means[0].into(), means[means.len() - 1].into(), sum];
+            for (ours, fact) in ours.iter().zip(facts.as_array().unwrap()) {
+                let fact = fact.as_f64().unwrap();
+                assert!((ours - fact).abs() <= 1e-6 * fact.abs(), "{name} {weight}: {ours}, not {fact}");
+            }
+        }
+    }
+}

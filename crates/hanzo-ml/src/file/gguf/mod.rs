@@ -24,7 +24,7 @@ pub use header::{
     ALIGNMENT_MAX, ARRAY_LEN_MAX, DIMS_MAX, HEADER_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, NAME_BYTES_MAX,
     STRING_BYTES_MAX, TENSORS_MAX, TOKEN_BYTES_MAX,
 };
-pub use writer::{NewTensor, write, write_split};
+pub use writer::{NewInfo, NewTensor, Writer, write, write_split};
 
 use super::{Metadata, NameIndex, TensorInfo, TensorSource, mapped};
 use crate::{Bytes, Error, QTensor, Result};

@@ -122,49 +122,167 @@ fn alignment(path: &Path, metadata: &Metadata) -> Result<usize> {
 }
 
 fn write_part(path: &Path, alignment: usize, entries: &[Entry<'_>], tensors: &[NewTensor<'_>]) -> Result<()> {
-    let mut out = Vec::new();
-    out.extend(MAGIC);
-    out.extend(VERSION.to_le_bytes());
-    out.extend((tensors.len() as u64).to_le_bytes());
-    out.extend((entries.len() as u64).to_le_bytes());
-    for (key, value) in entries {
-        put_string(&mut out, key);
-        put_value(&mut out, value);
-    }
-    let mut offset = 0usize;
-    for tensor in tensors {
-        put_string(&mut out, tensor.name);
-        out.extend((tensor.shape.len() as u32).to_le_bytes());
-        for &dim in tensor.shape.iter().rev() {
-            out.extend((dim as u64).to_le_bytes());
-        }
-        out.extend(tensor.format.ggml_type.to_le_bytes());
-        out.extend((offset as u64).to_le_bytes());
-        offset = (offset + tensor.bytes.len()).next_multiple_of(alignment);
-    }
-    out.resize(out.len().next_multiple_of(alignment), 0);
-    // The padding behind the header is not part of it, but the reader does not mind.
-    let header = header::parse(path, &out, out.len() + offset, 0)?;
-    NameIndex::new(&header.tensors)
-        .map_err(|name| Error::file(path, format!("tensor {name:?} is there more than once")))?;
-    for (info, tensor) in header.tensors.iter().zip(tensors) {
-        if info.bytes() != tensor.bytes.len() {
-            let (have, want) = (tensor.bytes.len(), info.bytes());
-            return Err(Error::tensor(
-                tensor.name,
-                format!("{have} bytes do not fit shape {:?}: {want}", info.shape),
-            ));
+    let infos: Vec<NewInfo<'_>> = tensors
+        .iter()
+        .map(|&NewTensor { name, format, shape, .. }| NewInfo { name, format, shape })
+        .collect();
+    let header = Header::new(path, alignment, entries, &infos)?;
+    for (&want, tensor) in header.sizes.iter().zip(tensors) {
+        let have = tensor.bytes.len();
+        if have != want {
+            let what = format!("{have} bytes do not fit shape {:?}: {want}", tensor.shape);
+            return Err(Error::tensor(tensor.name, what));
         }
     }
-    let mut file = AtomicFile::create(path)?;
-    file.write(&out)?;
-    let padding = vec![0; alignment];
+    let mut writer = Writer::begin(path, alignment, header)?;
     for tensor in tensors {
-        let len = tensor.bytes.len();
-        file.write(&tensor.bytes)?;
-        file.write(&padding[..len.next_multiple_of(alignment) - len])?;
+        writer.append(&tensor.bytes)?;
     }
-    file.commit()
+    writer.finish()
+}
+
+/// A tensor whose bytes come later.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInfo<'a> {
+    /// The name, unique in the model.
+    pub name: &'a str,
+    /// The weight format.
+    pub format: &'static Format,
+    /// Dimensions, outermost first.
+    pub shape: &'a [usize],
+}
+
+/// A finished header, which the reader has accepted.
+struct Header {
+    bytes: Vec<u8>,
+    /// Bytes of each tensor.
+    sizes: Vec<usize>,
+    file_bytes: usize,
+}
+
+impl Header {
+    fn new(path: &Path, alignment: usize, entries: &[Entry<'_>], tensors: &[NewInfo<'_>]) -> Result<Self> {
+        let mut out = Vec::new();
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        out.extend((tensors.len() as u64).to_le_bytes());
+        out.extend((entries.len() as u64).to_le_bytes());
+        for (key, value) in entries {
+            put_string(&mut out, key);
+            put_value(&mut out, value);
+        }
+        let mut offset = 0usize;
+        let mut sizes = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            let bytes = tensor_bytes(tensor)?;
+            put_string(&mut out, tensor.name);
+            out.extend((tensor.shape.len() as u32).to_le_bytes());
+            for &dim in tensor.shape.iter().rev() {
+                out.extend((dim as u64).to_le_bytes());
+            }
+            out.extend(tensor.format.ggml_type.to_le_bytes());
+            out.extend((offset as u64).to_le_bytes());
+            offset = bytes
+                .checked_add(offset)
+                .and_then(|end| end.checked_next_multiple_of(alignment))
+                .ok_or_else(|| Error::tensor(tensor.name, "the file would be too large"))?;
+            sizes.push(bytes);
+        }
+        out.resize(out.len().next_multiple_of(alignment), 0);
+        // The padding behind the header is not part of it, but the reader does not mind.
+        let read = header::parse(path, &out, out.len() + offset, 0)?;
+        NameIndex::new(&read.tensors)
+            .map_err(|name| Error::file(path, format!("tensor {name:?} is there more than once")))?;
+        Ok(Self { file_bytes: out.len() + offset, bytes: out, sizes })
+    }
+}
+
+/// Bytes of a tensor.
+fn tensor_bytes(tensor: &NewInfo<'_>) -> Result<usize> {
+    let row = tensor.shape.last().copied().unwrap_or(1);
+    let rows = tensor.shape.iter().rev().skip(1).try_fold(1usize, |n, &d| n.checked_mul(d));
+    let bytes = tensor.format.bytes_of(row).zip(rows).and_then(|(bytes, rows)| bytes.checked_mul(rows));
+    bytes.ok_or_else(|| {
+        let Format { name, block_elems, .. } = tensor.format;
+        let what = format!("rows of {row} elements are not whole blocks of {block_elems} ({name})");
+        Error::tensor(tensor.name, what)
+    })
+}
+
+/// Writes a whole model piece by piece, so that no tensor need be in memory: the header first, from shapes and formats,
+/// then the bytes of all tensors in order. The file appears when [`Self::finish`] returns; a writer that is dropped
+/// before leaves nothing behind.
+pub struct Writer {
+    file: AtomicFile,
+    alignment: usize,
+    sizes: Vec<usize>,
+    file_bytes: usize,
+    /// The tensor that is being written, and how many of its bytes are there.
+    tensor: usize,
+    written: usize,
+}
+
+impl Writer {
+    /// Begins a file. `general.alignment` and `split.*` are treated as [`write`] does.
+    ///
+    /// # Errors
+    /// If the file cannot be created, or what it would hold is not valid.
+    pub fn create(path: &Path, metadata: &Metadata, tensors: &[NewInfo<'_>]) -> Result<Self> {
+        let entries: Vec<Entry<'_>> = whole(metadata).collect();
+        let alignment = alignment(path, metadata)?;
+        Self::begin(path, alignment, Header::new(path, alignment, &entries, tensors)?)
+    }
+
+    fn begin(path: &Path, alignment: usize, header: Header) -> Result<Self> {
+        let mut file = AtomicFile::create(path)?;
+        file.write(&header.bytes)?;
+        let Header { sizes, file_bytes, .. } = header;
+        let mut writer = Self { file, alignment, sizes, file_bytes, tensor: 0, written: 0 };
+        writer.pad()?;
+        Ok(writer)
+    }
+
+    /// Bytes that the finished file will have.
+    pub fn file_bytes(&self) -> usize {
+        self.file_bytes
+    }
+
+    /// Appends bytes to the tensor that is not complete yet; they may not reach into the next one.
+    ///
+    /// # Errors
+    /// If they cannot be written or are more than the tensor lacks.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let lacks = self.sizes.get(self.tensor).map_or(0, |size| size - self.written);
+        if bytes.len() > lacks {
+            let what = format!("{} bytes for tensor {}, which lacks {lacks}", bytes.len(), self.tensor);
+            return Err(Error::op("writing a model", what));
+        }
+        self.file.write(bytes)?;
+        self.written += bytes.len();
+        self.pad()
+    }
+
+    /// Goes past every tensor that is complete, to the place of the next one.
+    fn pad(&mut self) -> Result<()> {
+        while self.sizes.get(self.tensor) == Some(&self.written) {
+            let padding = self.written.next_multiple_of(self.alignment) - self.written;
+            self.file.write(&vec![0; padding])?;
+            (self.tensor, self.written) = (self.tensor + 1, 0);
+        }
+        Ok(())
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    /// If a tensor is incomplete, or the file cannot be written.
+    pub fn finish(self) -> Result<()> {
+        if self.tensor < self.sizes.len() {
+            let what = format!("tensor {} of {} is incomplete", self.tensor, self.sizes.len());
+            return Err(Error::op("writing a model", what));
+        }
+        self.file.commit()
+    }
 }
 
 fn put_string(out: &mut Vec<u8>, string: &str) {
