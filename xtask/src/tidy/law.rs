@@ -29,6 +29,10 @@ const SPARED_ARCHITECTURES: &[Spared] = &[
         path: "crates/hanzo-engine/src/text/gguf.rs",
         why: "tokenizer models share names with architectures",
     },
+    Spared {
+        path: "crates/hanzo-engine/src/text/export.rs",
+        why: "tokenizer models share names with architectures",
+    },
     Spared { path: "crates/hanzo-hub/src/catalog.rs", why: "the catalog" },
 ];
 

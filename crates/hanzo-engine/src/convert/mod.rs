@@ -23,6 +23,7 @@ use crate::{
     decoder::layout::{Found, Layout},
     family::{Family, Flavour, Slot, divisors_name, written},
     quantize::{Fix, Origin, SourceTensor},
+    sample::{self, SamplingParams},
     spec::DecoderSpec,
     text,
 };
@@ -60,6 +61,7 @@ pub(crate) fn convert(file: &ModelFile) -> Result<Converted> {
     if back.ropes.iter().any(|rope| rope.pairing == RopePairing::Adjacent) {
         pair(file, &spec, &layout, &mut tensors)?;
     }
+    sample::to_gguf(&SamplingParams::recommended(file)?, &mut keys.metadata);
     let folder = file.path().parent().unwrap_or(Path::new("."));
     let mut notes = Vec::new();
     if let Some(name) = name(folder) {

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use candidates::Candidates;
 use mirostat::Mirostat;
 use philox::Draws;
+pub(crate) use recommended::to_gguf;
 
 pub use options::{OPTIONS, SamplingOption};
 pub use params::SamplingParams;

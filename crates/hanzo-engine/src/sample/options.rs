@@ -3,6 +3,7 @@
 //! The command line, the values that a model file recommends, the check of a request and the list of effective values walk
 //! this table. Every value can be written as text and read again.
 
+use hanzo_ml::file::Value as MetadataValue;
 use serde_json::{Number, Value};
 
 use super::{SAMPLERS, SamplerKind, SamplingParams};
@@ -241,6 +242,16 @@ pub static OPTIONS: &[SamplingOption] = &[
 ];
 
 impl SamplingOption {
+    /// The option's value as a GGUF file holds it, where it is a number.
+    pub(super) fn gguf_value(&self, params: &SamplingParams) -> Option<MetadataValue> {
+        let mut params = params.clone();
+        match self.field {
+            Field::Real(field, ..) => Some(MetadataValue::F32(*field(&mut params))),
+            Field::Count(field, ..) => i32::try_from(*field(&mut params)).ok().map(MetadataValue::I32),
+            Field::Seed | Field::Order | Field::Bias | Field::Breakers => None,
+        }
+    }
+
     /// The option of a name.
     pub fn find(name: &str) -> Option<&'static Self> {
         OPTIONS.iter().find(|option| option.name == name)

@@ -28,6 +28,17 @@ impl SamplingParams {
     }
 }
 
+/// Puts the keys of a GGUF file for what differs from the defaults.
+pub(crate) fn to_gguf(params: &SamplingParams, metadata: &mut Metadata) {
+    let defaults = SamplingParams::default();
+    for (option, key) in OPTIONS.iter().filter_map(|option| Some((option, option.gguf_key?))) {
+        let value = option.gguf_value(params);
+        if let Some(value) = value.filter(|value| Some(value) != option.gguf_value(&defaults).as_ref()) {
+            metadata.insert(key, value);
+        }
+    }
+}
+
 fn from_gguf(metadata: &Metadata) -> Result<SamplingParams> {
     let mut params = SamplingParams::default();
     for option in OPTIONS {
@@ -104,6 +115,17 @@ mod tests {
         metadata.insert("general.sampling.top_p", MetadataValue::F32(7.0));
         let why = from_gguf(&metadata).unwrap_err().to_string();
         assert_eq!(why, "x.gguf: general.sampling.top_p: 7 is not within 0 and 1");
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let params =
+            SamplingParams { temp: 0.7, top_k: 20, repeat_penalty: 1.05, ..SamplingParams::default() };
+        let mut metadata = Metadata::default();
+        to_gguf(&params, &mut metadata);
+        assert_eq!(metadata.len(), 3);
+        assert_eq!(metadata.get("general.sampling.top_k"), Some(&MetadataValue::I32(20)));
+        assert_eq!(from_gguf(&metadata).unwrap(), params);
     }
 
     #[test]
