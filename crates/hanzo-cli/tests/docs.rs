@@ -94,13 +94,12 @@ fn furnish(home: &Home) {
         symlink(&smallest, home.path(name)).unwrap();
     }
     // What is quantised is the tiny model: that it can be typed is what is shown, not how long it takes.
-    for (name, file) in [
-        ("model-f16.gguf", "tiny/with-vocab.gguf"),
-        ("model.imatrix", "score/plain.imatrix.gguf"),
-        ("hugging-face-folder", "tiny/llama"),
-    ] {
+    for (name, file) in [("model.imatrix", "score/plain.imatrix.gguf"), ("hugging-face-folder", "tiny/llama")]
+    {
         symlink(testdata(file).canonicalize().unwrap(), home.path(name)).unwrap();
     }
+    let unquantised = home.path("model-f16.gguf").display().to_string();
+    home.run(&["quantize", &support::model(), &unquantised, "F16", "--allow-requantize"]).good();
     home.file("question.txt", "Why is the sky blue?");
     home.file("change.diff", "-a\n+b\n");
     home.file(

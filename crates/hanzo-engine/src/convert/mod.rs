@@ -21,7 +21,7 @@ use hanzo_quant::Format;
 use crate::{
     ModelFile, Result,
     decoder::layout::{Found, Layout},
-    family::{Family, Flavour, Slot, divisors_name, written},
+    family::{Family, Slot, divisors_name, written},
     quantize::{Fix, Origin, SourceTensor},
     sample::{self, SamplingParams},
     spec::DecoderSpec,
@@ -46,9 +46,8 @@ pub(crate) fn convert(file: &ModelFile) -> Result<Converted> {
     let mut keys = written::keys(family, &spec, &file.fields()?)?;
     let layout = Layout::new(file, &spec)?;
     let mut tensors = divisors(&spec);
-    let written = Family::find(Flavour::Gguf, keys.architecture).unwrap_or(family);
     for (slot, layer, found) in layout.iter() {
-        tensors.push(tensor(file, (family, written), slot, layer, found)?);
+        tensors.push(tensor(file, family, slot, layer, found)?);
     }
     let made = Made::new(file.path(), &tensors);
     let path = format!("{} as GGUF", file.path().display());
@@ -102,15 +101,15 @@ fn divisors(spec: &DecoderSpec) -> Vec<SourceTensor> {
     divisors.map(tensor).into_iter().collect()
 }
 
-/// A tensor of a slot under its GGUF name. `families`: the one that reads the folder, and the one that reads the file.
+/// A tensor of a slot under its GGUF name.
 fn tensor(
     file: &ModelFile,
-    (family, written): (&Family, &Family),
+    family: &Family,
     slot: Slot,
     layer: usize,
     found: &Found,
 ) -> Result<SourceTensor> {
-    let pattern = written.names(Flavour::Gguf, slot).next().unwrap_or_default();
+    let pattern = family.gguf_name(slot);
     if pattern.is_empty() {
         return Err(file.error(format!("GGUF has no name for {slot:?}")));
     }
