@@ -47,7 +47,13 @@ fn a_file_is_made_once_and_answers_as_before() {
 #[test]
 fn a_folder_becomes_a_file() {
     let home = Home::new();
-    let folder = testdata("tiny/llama").display().to_string();
+    // Beside these two the fixture's folder has a GGUF file, which would be taken first.
+    let folder = home.path("folder");
+    fs::create_dir(&folder).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(testdata("tiny/llama").join(name), folder.join(name)).unwrap();
+    }
+    let folder = folder.display().to_string();
     let out = home.path("llama.gguf").display().to_string();
     let done = home.run(&["quantize", &folder, &out, "Q8_0"]);
     assert!(done.err.contains("there is no tokenizer.json"), "{}", done.err);
