@@ -4,6 +4,12 @@
 //! stretches as long as a panel, all rows of a stretch together, as the products read them.
 //!
 //! What is not finite stays so: then `d` is not finite, and so is each sum that it enters.
+//!
+//! A few elements of some rows are hundreds of times larger than the rest (massive activations: Sun, Chen, Kolter and
+//! Liu, 2024, arXiv:2402.17762). The block of such an element has so large a step that its error outweighs that of all other
+//! blocks together, and small models then lose the thread. So a block whose step is far above its row's average is
+//! *refined*: what quantising left over is quantised again and enters the product as one more block, which makes 15 bits of
+//! 8. It depends on the row alone, and few blocks need it.
 
 use hanzo_quant::{GROUP, PANEL_ELEMS, PANEL_GROUPS};
 
@@ -15,6 +21,11 @@ use crate::{
 
 /// Halves of a block, and the block itself: what a sum may cover.
 pub(super) const WHOLE: usize = 2;
+
+/// A block is refined if its scale is more than this many times the mean of its row's blocks.
+///
+/// Measured in `docs/perf/negatives.md`: larger factors leave the errors of small models, smaller ones only cost time.
+const REFINE_ABOVE: f32 = 2.0;
 
 /// A row's blocks that meet one panel.
 #[derive(Clone, Copy)]
@@ -77,12 +88,51 @@ impl Stretch {
         let whole = halves[0].wrapping_add(halves[1]);
         self.sums[block] = [halves[0], halves[1], whole].map(|sum| scale * sum as f32);
     }
+
+    /// What the quants of a block leave over of its elements.
+    fn rest(&self, block: usize, x: &[f32; GROUP]) -> [f32; GROUP] {
+        let words = &self.quants[block * (GROUP / 4)..][..GROUP / 4];
+        let mut rest = *x;
+        for (rest, word) in rest.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            for (rest, q) in rest.iter_mut().zip(word.to_le_bytes()) {
+                *rest -= self.scales[block] * f32::from(q as i8);
+            }
+        }
+        rest
+    }
+
+    /// Sets the corrections of all blocks.
+    fn correct(&mut self, correction: i32) {
+        for (to, halves) in self.corrections.iter_mut().zip(&self.halves) {
+            let [first, second] = halves.map(|half| correction * i32::from(half));
+            *to = [first, second, first + second];
+        }
+    }
+}
+
+/// The blocks of each stretch of one row that are to be refined, as bits. A row with a value that is not finite has none.
+fn outliers<'a>(stretches: impl Iterator<Item = &'a Stretch> + Clone, n_blocks: usize) -> impl Iterator<Item = u32> {
+    let sum: f32 = stretches.clone().map(|s| s.scales.iter().sum::<f32>()).sum();
+    let limit = REFINE_ABOVE * sum / n_blocks as f32;
+    stretches.map(move |s| (0..).zip(s.scales).map(|(i, scale)| u32::from(scale > limit) << i).sum())
+}
+
+/// What quantising left over of a row's blocks that meet one panel.
+pub(super) struct Refinement {
+    /// The row of activations.
+    pub row: usize,
+    /// Bit `i` is set if block `i` is refined; the others are zero.
+    pub blocks: u32,
+    /// The rest, quantised.
+    pub rest: Stretch,
 }
 
 /// Rows of activations, quantised.
 pub(in super::super) struct Quantised {
     /// `[stretch][row]`.
     stretches: Vec<Stretch>,
+    /// For each stretch, by rising row.
+    refinements: Vec<Vec<Refinement>>,
     rows: usize,
     correction: i32,
 }
@@ -144,7 +194,32 @@ impl Quantised {
                 }
             },
         );
-        Ok(Self { stretches, rows, correction: 0 })
+        let refinements = Self::refine(&stretches, x, k);
+        Ok(Self { stretches, refinements, rows, correction: 0 })
+    }
+
+    /// The refinements of each stretch.
+    fn refine(stretches: &[Stretch], x: &[f32], k: usize) -> Vec<Vec<Refinement>> {
+        let rows = x.len() / k;
+        let mut refinements: Vec<Vec<Refinement>> = Vec::new();
+        refinements.resize_with(k.div_ceil(PANEL_ELEMS), Vec::new);
+        for (row, x) in x.chunks_exact(k).enumerate() {
+            let of_row = || stretches.iter().skip(row).step_by(rows);
+            let found = outliers(of_row(), k / GROUP).zip(of_row());
+            for ((blocks, from), (x, to)) in found.zip(x.chunks(PANEL_ELEMS).zip(&mut refinements)) {
+                if blocks == 0 {
+                    continue;
+                }
+                let mut rest = Stretch::ZERO;
+                for (block, x) in x.as_chunks().0.iter().enumerate() {
+                    if blocks & (1 << block) != 0 {
+                        rest.set_block(block, &from.rest(block, x));
+                    }
+                }
+                to.push(Refinement { row, blocks, rest });
+            }
+        }
+        refinements
     }
 
     /// Sets the corrections for weights whose quants are `-correction` more than they should be.
@@ -153,12 +228,13 @@ impl Quantised {
             return;
         }
         self.correction = correction;
-        for stretch in &mut self.stretches {
-            for (to, halves) in stretch.corrections.iter_mut().zip(&stretch.halves) {
-                let [first, second] = halves.map(|half| correction * i32::from(half));
-                *to = [first, second, first + second];
-            }
-        }
+        let rests = self.refinements.iter_mut().flatten().map(|r| &mut r.rest);
+        self.stretches.iter_mut().chain(rests).for_each(|stretch| stretch.correct(correction));
+    }
+
+    /// What was refined of the blocks that meet one panel, by rising row.
+    pub(super) fn refinements(&self, idx: usize) -> &[Refinement] {
+        &self.refinements[idx]
     }
 
     /// The blocks of all rows that meet one panel.

@@ -101,6 +101,33 @@ impl Columns<'_> {
             if let Some(row) = rows.first() {
                 tile::<L, ADDS, HALVES, MINIMA, V, 1>(l, panels, n_groups, [&x[row.1]], totals);
             }
+            self.refine::<L, ADDS, HALVES, MINIMA, V>(l, stretch);
+        }
+    }
+
+    /// Adds what the refined blocks of a stretch left over.
+    #[inline(always)]
+    fn refine<L: Int8, const ADDS: usize, const HALVES: bool, const MINIMA: bool, const V: usize>(
+        &mut self,
+        l: L,
+        stretch: usize,
+    ) {
+        let mut refinements = self.x.refinements(stretch).iter().peekable();
+        for (row, totals) in self.meeting.rows.iter().zip(&mut *self.totals) {
+            // Both are by rising row of the activations.
+            while refinements.next_if(|r| r.row < row.1).is_some() {}
+            let Some(refinement) = refinements.peek().filter(|r| r.row == row.1) else { continue };
+            let mut acc = read::<L, V, 1>(l, std::slice::from_ref(totals));
+            for group in (0..PANEL_GROUPS).filter(|group| refinement.blocks & (1 << group) != 0) {
+                add_group::<L, ADDS, HALVES, MINIMA, V, 1>(
+                    l,
+                    self.panels,
+                    group,
+                    [&refinement.rest],
+                    &mut acc,
+                );
+            }
+            write::<L, V, 1>(l, acc, std::slice::from_mut(totals));
         }
     }
 
@@ -114,6 +141,28 @@ impl Columns<'_> {
             }
         }
         n_groups
+    }
+}
+
+/// The totals of `C` rows of activations.
+#[inline(always)]
+fn read<L: Int8, const V: usize, const C: usize>(l: L, totals: &[[f32; COLUMNS]]) -> [[L::F; C]; V] {
+    let mut acc = [[l.splat(0.0); C]; V];
+    for v in 0..V {
+        for c in 0..C {
+            acc[v][c] = l.load(&totals[c][v * L::GROUPS * LANES..]);
+        }
+    }
+    acc
+}
+
+/// Writes the totals of `C` rows of activations.
+#[inline(always)]
+fn write<L: Int8, const V: usize, const C: usize>(l: L, acc: [[L::F; C]; V], totals: &mut [[f32; COLUMNS]]) {
+    for v in 0..V {
+        for c in 0..C {
+            l.store(acc[v][c], &mut totals[c][v * L::GROUPS * LANES..]);
+        }
     }
 }
 
@@ -133,28 +182,37 @@ fn tile<
     x: [&Stretch; C],
     totals: &mut [[f32; COLUMNS]],
 ) {
-    let width = L::GROUPS * LANES;
-    let mut acc = [[l.splat(0.0); C]; V];
-    for v in 0..V {
-        for c in 0..C {
-            acc[v][c] = l.load(&totals[c][v * width..]);
-        }
-    }
+    let mut acc = read::<L, V, C>(l, totals);
     for group in 0..n_groups.min(PANEL_GROUPS) {
-        if HALVES {
-            let sums = dots::<L, ADDS, 4, V, C>(l, panels, WORDS * group, x);
-            finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 0), 0, x, sums, &mut acc);
-            let sums = dots::<L, ADDS, 4, V, C>(l, panels, WORDS * group + WORDS / 2, x);
-            finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 1), 1, x, sums, &mut acc);
-        } else {
-            let sums = dots::<L, ADDS, WORDS, V, C>(l, panels, WORDS * group, x);
-            finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 0), WHOLE, x, sums, &mut acc);
-        }
+        add_group::<L, ADDS, HALVES, MINIMA, V, C>(l, panels, group, x, &mut acc);
     }
-    for v in 0..V {
-        for c in 0..C {
-            l.store(acc[v][c], &mut totals[c][v * width..]);
-        }
+    write::<L, V, C>(l, acc, totals);
+}
+
+/// Adds what one group gives.
+#[inline(always)]
+fn add_group<
+    L: Int8,
+    const ADDS: usize,
+    const HALVES: bool,
+    const MINIMA: bool,
+    const V: usize,
+    const C: usize,
+>(
+    l: L,
+    panels: &[Panel; 2],
+    group: usize,
+    x: [&Stretch; C],
+    acc: &mut [[L::F; C]; V],
+) {
+    if HALVES {
+        let sums = dots::<L, ADDS, 4, V, C>(l, panels, WORDS * group, x);
+        finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 0), 0, x, sums, acc);
+        let sums = dots::<L, ADDS, 4, V, C>(l, panels, WORDS * group + WORDS / 2, x);
+        finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 1), 1, x, sums, acc);
+    } else {
+        let sums = dots::<L, ADDS, WORDS, V, C>(l, panels, WORDS * group, x);
+        finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 0), WHOLE, x, sums, acc);
     }
 }
 

@@ -8,6 +8,7 @@
 //! 2. Each output element adds blocks in ascending K: the exact integer sum `i` of the products of a block (or of each
 //!    half, where the weight has a scale per 16), then in f32 `acc = fma(i, d_w · d_a, acc)` and, where the weight has
 //!    minima, `acc = fma(−m, d_a · Σ a, acc)`.
+//!    Then it adds, in the same way, what refined blocks of the activations left over, stretch by stretch.
 //! 3. The lanes of a vector are rows of the weight, never K: one row of activations and many do the same operations.
 //!
 //! A thread takes sixteen rows of the weight (columns of the output), unpacks a stretch of K of them into two panels that
@@ -64,7 +65,7 @@ impl Scratch {
 pub(super) struct Meeting<'a> {
     /// Index of the matrix in the weight.
     pub matrix: usize,
-    /// `(row of the output, row of the activations)`.
+    /// `(row of the output, row of the activations)`, by rising row of the activations.
     pub rows: &'a [(usize, usize)],
 }
 
