@@ -7,7 +7,7 @@ use hanzo_ml::cpu::{Activations, CpuOptions};
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CpuArgs {
     /// What quantised weights are multiplied with
-    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    #[arg(long, value_name = "TYPE", default_value = "int8")]
     activations: ActivationType,
     /// Multiply from the mapped file, without a copy made for speed
     #[arg(long)]
@@ -17,7 +17,7 @@ pub(crate) struct CpuArgs {
 /// Element types of activations.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ActivationType {
-    /// Bytes with a scale for 32, in integers
+    /// Bytes with a scale for 32, in integers; outliers as two bytes
     Int8,
     /// Numbers of 32 bits
     F32,

@@ -266,3 +266,50 @@ fn odd_activations_stay_in_their_row() {
         }
     }
 }
+
+/// A block far above its row's average is quantised twice, so its error is that of a step 254 times smaller; in any company
+/// the bits are the same.
+#[test]
+fn blocks_with_outliers_are_refined() {
+    for (seed, format) in integer_formats().enumerate() {
+        let mut rng = Rng::new(2000 + seed as u64);
+        let (n, k, rows) = (21, 1024, 6);
+        let weight = rng.weight(format, vec![n, k]);
+        let mut x = rng.floats(rows * k);
+        for row in [1, 4] {
+            let outliers = &mut x[row * k + 300..][..GROUP];
+            outliers.iter_mut().step_by(5).for_each(|x| *x *= 1000.0);
+        }
+        let groups = groups(&weight);
+        let mut all = Vec::new();
+        for (threads, repack) in [(1, true), (2, false)] {
+            all.push(matmul(&mut Cpu::new(options(threads, repack)).unwrap(), &x, &weight, None).unwrap());
+        }
+        assert!(bits(&all[0]) == bits(&all[1]), "{format:?}");
+        for row in [0, 1, 4] {
+            let x = &x[row * k..][..k];
+            let alone = matmul(&mut Cpu::new(options(1, true)).unwrap(), x, &weight, None).unwrap();
+            assert!(bits(&alone) == bits(&all[0][row * n..][..n]), "{format:?}: row {row} differs alone");
+            for (got, groups) in alone.iter().zip(&groups) {
+                let (mut raw, mut bound, mut magnitude) = (0.0, 0.0, 0.0);
+                for (x, group) in x.chunks(GROUP).zip(groups) {
+                    let largest = x.iter().fold(0.0f32, |a, v| a.max(v.abs()));
+                    let refined = largest > 50.0;
+                    let error = f64::from(largest) / 127.0 * if refined { 0.501 / 254.0 } else { 0.501 };
+                    for i in 0..GROUP {
+                        let (scale, minimum) = (group.scales[i / 16], group.minima[i / 16]);
+                        let w = f64::from(scale) * f64::from(group.quants[i]) - f64::from(minimum);
+                        raw += w * f64::from(x[i]);
+                        bound += w.abs() * error;
+                        let parts =
+                            f64::from(scale * f32::from(group.quants[i])).abs() + f64::from(minimum.abs());
+                        magnitude += parts * f64::from(x[i].abs());
+                    }
+                }
+                bound += 64.0 * f64::from(EPS) * magnitude;
+                let error = (f64::from(*got) - raw).abs();
+                assert!(error <= bound, "{format:?}: row {row}: {got} is not {raw} ± {bound}");
+            }
+        }
+    }
+}

@@ -111,7 +111,10 @@ impl Stretch {
 }
 
 /// The blocks of each stretch of one row that are to be refined, as bits. A row with a value that is not finite has none.
-fn outliers<'a>(stretches: impl Iterator<Item = &'a Stretch> + Clone, n_blocks: usize) -> impl Iterator<Item = u32> {
+fn outliers<'a>(
+    stretches: impl Iterator<Item = &'a Stretch> + Clone,
+    n_blocks: usize,
+) -> impl Iterator<Item = u32> {
     let sum: f32 = stretches.clone().map(|s| s.scales.iter().sum::<f32>()).sum();
     let limit = REFINE_ABOVE * sum / n_blocks as f32;
     stretches.map(move |s| (0..).zip(s.scales).map(|(i, scale)| u32::from(scale > limit) << i).sum())
