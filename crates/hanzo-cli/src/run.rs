@@ -108,11 +108,11 @@ pub(crate) struct RunArgs {
 
 /// Element types of the key/value cache.
 #[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
 pub(crate) enum CacheType {
     F32,
     F16,
     Bf16,
-    #[value(name = "q8_0")]
     Q8_0,
 }
 
