@@ -59,7 +59,10 @@ fn a_folder_becomes_a_file() {
     assert!(done.err.contains("there is no tokenizer.json"), "{}", done.err);
     done.good();
     let json = home.run(&["inspect", "--json", &out]).json();
-    assert_eq!((&json["supported"], &json["architecture"]), (&true.into(), &"llama".into()));
+    assert_eq!(json["architecture"], "llama");
+    // All that it lacks is what the folder lacked.
+    assert!(json["reason"].as_str().unwrap().contains("the file has no vocabulary"), "{}", json["reason"]);
+    assert!(json["bytes_by_type"].as_array().unwrap().iter().any(|t| t["type"] == "Q8_0"), "{json}");
 }
 
 #[test]
