@@ -9,7 +9,7 @@ mod common;
 use common::*;
 use hanzo_ml::{
     Bytes, QTensor, Result,
-    backend::{Backend, MatMul, MoeMatMul},
+    backend::{Backend, Buffer, MatMul, MoeMatMul, Weight},
     cpu::{Activations, Cpu, CpuOptions},
 };
 use hanzo_quant::{FORMATS, Format, GROUP, Group, Unpack};
@@ -312,4 +312,38 @@ fn blocks_with_outliers_are_refined() {
             }
         }
     }
+}
+
+/// The bytes of a buffer are kept for the next product, but not when it changes, is freed, or is read in other rows.
+#[test]
+fn changed_activations_are_quantised_anew() {
+    fn product(b: &mut dyn Backend, out: &Buffer, x: &Buffer, weight: &Weight) -> Vec<u32> {
+        b.matmul(out, &MatMul { x, weight, bias: None }).unwrap();
+        bits(&down(b, out))
+    }
+    let mut rng = Rng::new(8);
+    let format = Format::from_name("Q4_0").unwrap();
+    let (wide, narrow) = (rng.weight(format, vec![9, 576]), rng.weight(format, vec![9, 288]));
+    let (mut first, second) = (rng.floats(1152), rng.floats(1152));
+    // A block that is refined, unless scales of longer rows raise the average.
+    first[96..128].iter_mut().for_each(|x| *x *= 3.0);
+    let alone = |x: &[f32], weight: &QTensor| {
+        bits(&matmul(&mut Cpu::new(options(1, true)).unwrap(), x, weight, None).unwrap())
+    };
+    let b: &mut dyn Backend = &mut Cpu::new(options(2, true)).unwrap();
+    let (w, n) = (b.load(&wide).unwrap(), b.load(&narrow).unwrap());
+    let (of_two, of_four) = (empty(b, 2 * 9), empty(b, 4 * 9));
+    let x = up(b, &first);
+    for _ in 0..2 {
+        assert_eq!(product(b, &of_two, &x, &w), alone(&first, &wide));
+        assert_eq!(product(b, &of_four, &x, &n), alone(&first, &narrow), "rows of another length");
+    }
+    b.upload_f32(&x, &second).unwrap();
+    assert_eq!(product(b, &of_four, &x, &n), alone(&second, &narrow), "an upload");
+    b.softcap(&x, 0.25).unwrap();
+    let capped = down(b, &x);
+    assert_eq!(product(b, &of_four, &x, &n), alone(&capped, &narrow), "an operation in place");
+    b.free(x);
+    let x = up(b, &first);
+    assert_eq!(product(b, &of_four, &x, &n), alone(&first, &narrow), "another buffer in its place");
 }

@@ -202,11 +202,10 @@ impl Cpu {
         let dims = args.check(out)?;
         let weight = self.weights.get(args.weight)?;
         if let Some(rows) = self.int8_rows(args.weight, weight) {
-            let mut x = self.quantise(self.memory.f32(args.x)?, dims.k)?;
             let bias = args.bias.map(|b| self.memory.f32(b)).transpose()?;
             let all: Vec<_> = (0..dims.rows).map(|row| (row, row)).collect();
-            self.multiply_int8(y, &mut x, &rows, &[Meeting { matrix: 0, rows: &all }], bias);
-            return Ok(());
+            let meeting = Meeting { matrix: 0, rows: &all };
+            return self.multiply_int8(y, (args.x, dims.k), &rows, &[meeting], bias);
         }
         check_format(weight)?;
         let x = F32Rows::new(self.memory.f32(args.x)?, dims.k)?;
@@ -240,9 +239,7 @@ impl Cpu {
         check_below("moe_matmul", "ids", ids, args.weight.n_experts)?;
         let entries = by_expert(ids);
         let share = if dims.shared { args.n_used } else { 1 };
-        let x = self.memory.f32(args.x)?;
         if let Some(rows) = self.int8_rows(args.weight, weight) {
-            let mut x = self.quantise(x, dims.k)?;
             let all: Vec<_> = entries.iter().map(|&(_, entry)| (entry, entry / share)).collect();
             let mut rest = &all[..];
             let mut meetings = Vec::new();
@@ -251,11 +248,10 @@ impl Cpu {
                 meetings.push(Meeting { matrix: entries[0].0 as usize, rows });
                 rest = later;
             }
-            self.multiply_int8(y, &mut x, &rows, &meetings, None);
-            return Ok(());
+            return self.multiply_int8(y, (args.x, dims.k), &rows, &meetings, None);
         }
         check_format(weight)?;
-        let x = F32Rows::new(x, dims.k)?;
+        let x = F32Rows::new(self.memory.f32(args.x)?, dims.k)?;
         let most = entries.chunk_by(|a, b| a.0 == b.0).map(<[_]>::len).max().unwrap_or(0);
         let grid = Grid { rows: ids.len(), cols: dims.n, tile_rows: ids.len().max(1), tile_cols: COLUMNS };
         self.parallel.for_each_tile(

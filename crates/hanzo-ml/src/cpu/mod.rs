@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
-use int8::{Int8Level, Interleaved};
+use int8::{Int8Level, Interleaved, LastActivations};
 use memory::{Cells, Floats, Memory, decode_blocks, encode_blocks};
 use simd::Level;
 
@@ -68,6 +68,7 @@ pub struct Cpu {
     weights: Weights,
     /// The re-laid form of each weight that has one.
     interleaved: Vec<Option<Interleaved>>,
+    activations: LastActivations,
     parallel: Parallel,
     level: Level,
     int8: Int8Level,
@@ -94,7 +95,8 @@ impl Cpu {
     fn with_level(options: CpuOptions, level: Level, int8: Int8Level) -> Result<Self> {
         let parallel = Parallel::new(options.threads)?;
         let (memory, weights) = (Memory::default(), Weights::default());
-        Ok(Self { memory, weights, interleaved: Vec::new(), parallel, level, int8, options })
+        let activations = LastActivations::default();
+        Ok(Self { memory, weights, interleaved: Vec::new(), activations, parallel, level, int8, options })
     }
 
     /// The instructions in use: the best of those that f32 and integer products use, or `portable` for those that every
@@ -115,6 +117,7 @@ impl Cpu {
     /// cache of a model must outlive the request that met a bug of ours.
     fn write(&mut self, out: &Buffer, f: impl FnOnce(&Self, &mut Cells) -> Result<()>) -> Result<()> {
         let mut cells = self.memory.take(out)?;
+        self.activations.forget(out);
         let result = catch_unwind(AssertUnwindSafe(|| f(self, &mut cells)));
         self.memory.put(out, cells);
         result.unwrap_or_else(|panic| resume_unwind(panic))
@@ -139,6 +142,7 @@ impl Backend for Cpu {
     }
 
     fn free(&mut self, buffer: Buffer) {
+        self.activations.forget(&buffer);
         self.memory.free(&buffer);
     }
 

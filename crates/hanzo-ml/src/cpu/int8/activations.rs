@@ -131,13 +131,15 @@ pub(super) struct Refinement {
 }
 
 /// Rows of activations, quantised.
-pub(in super::super) struct Quantised {
+#[derive(Default)]
+pub(super) struct Quantised {
     /// `[stretch][row]`.
     stretches: Vec<Stretch>,
     /// For each stretch, by rising row.
     refinements: Vec<Vec<Refinement>>,
     rows: usize,
-    correction: i32,
+    /// What the corrections are for; `None` where they are left from earlier rows.
+    correction: Option<i32>,
 }
 
 /// Quantises elements from `start` on of some rows.
@@ -158,27 +160,30 @@ impl Kernel for Quantise<'_> {
             for (block, x) in row.as_chunks::<GROUP>().0.iter().enumerate() {
                 to.set_block(block, x);
             }
+            // Whatever earlier rows left past the row's end.
+            to.scales[row.len() / GROUP..].fill(0.0);
         }
     }
 }
 
 impl Quantised {
-    /// Quantises rows of `k` elements, whole blocks.
+    /// Quantises rows of `k` elements, whole blocks, in place of what was there.
     ///
     /// # Errors
     /// If there is no memory.
-    pub(super) fn new(parallel: &Parallel, level: Level, x: &[f32], k: usize) -> Result<Self> {
+    pub(super) fn set(&mut self, parallel: &Parallel, level: Level, x: &[f32], k: usize) -> Result<()> {
         /// Rows that one thread takes at a time.
         const SHARE: usize = 16;
         assert!(k.is_multiple_of(GROUP) && x.len().checked_rem(k) == Some(0), "{} elements by {k}", x.len());
         let rows = x.len() / k;
         let len = rows.checked_mul(k.div_ceil(PANEL_ELEMS));
-        let mut stretches = Vec::new();
-        let reserved = len.is_some_and(|len| stretches.try_reserve_exact(len).is_ok());
+        let more = len.map(|len| len.saturating_sub(self.stretches.len()));
+        let reserved = more.is_some_and(|more| self.stretches.try_reserve_exact(more).is_ok());
         let Some(len) = len.filter(|_| reserved) else {
             return Err(Error::op("matmul", format!("no memory for {rows} rows of {k} activations")));
         };
-        stretches.resize(len, Stretch::ZERO);
+        self.stretches.resize(len, Stretch::ZERO);
+        (self.rows, self.correction) = (rows, None);
         let grid = Grid {
             rows: k.div_ceil(PANEL_ELEMS),
             cols: rows,
@@ -186,7 +191,7 @@ impl Quantised {
             tile_cols: SHARE,
         };
         parallel.for_each_tile(
-            &mut stretches,
+            &mut self.stretches,
             grid,
             || (),
             |mut tile, ()| {
@@ -197,8 +202,8 @@ impl Quantised {
                 }
             },
         );
-        let refinements = Self::refine(&stretches, x, k);
-        Ok(Self { stretches, refinements, rows, correction: 0 })
+        self.refinements = Self::refine(&self.stretches, x, k);
+        Ok(())
     }
 
     /// The refinements of each stretch.
@@ -227,10 +232,9 @@ impl Quantised {
 
     /// Sets the corrections for weights whose quants are `-correction` more than they should be.
     pub(super) fn correct(&mut self, correction: i32) {
-        if self.correction == correction {
+        if self.correction.replace(correction) == Some(correction) {
             return;
         }
-        self.correction = correction;
         let rests = self.refinements.iter_mut().flatten().map(|r| &mut r.rest);
         self.stretches.iter_mut().chain(rests).for_each(|stretch| stretch.correct(correction));
     }

@@ -3,8 +3,8 @@
 use hanzo_quant::{GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel};
 
 use super::{
-    COLUMNS, Meeting, Quantised, Rows,
-    activations::{Stretch, WHOLE},
+    COLUMNS, Meeting, Rows,
+    activations::{Quantised, Stretch, WHOLE},
     level::{Int8, Int8Kernel, Int8Level},
 };
 

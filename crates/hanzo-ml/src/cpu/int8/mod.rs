@@ -23,18 +23,23 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
+use std::{
+    cell::RefCell,
+    sync::{Mutex, PoisonError},
+};
+
 use hanzo_quant::Panel;
 
 pub(super) use self::{
-    activations::Quantised,
     level::Int8Level,
     weights::{Interleaved, Rows},
 };
 
-use self::kernel::Columns;
+use self::{activations::Quantised, kernel::Columns};
 use super::{Cpu, matmul};
 use crate::{
     Result,
+    backend::Buffer,
     parallel::{Grid, Tile},
 };
 
@@ -48,16 +53,34 @@ const TILES_PER_THREAD: usize = 8;
 const TILE_MAX: usize = 16 * COLUMNS;
 
 /// What one thread needs beside its operands.
+#[derive(Default)]
 struct Scratch {
-    panels: Box<[Panel; 2]>,
+    panels: Option<Box<[Panel; 2]>>,
     blocks: Vec<u8>,
     totals: Vec<[f32; COLUMNS]>,
 }
 
-impl Scratch {
-    fn new(rows: usize) -> Self {
-        let panels = Box::new([Panel::ZERO, Panel::ZERO]);
-        Self { panels, blocks: Vec::new(), totals: vec![[0.0; COLUMNS]; rows] }
+thread_local! {
+    /// Kept between products, which can be as short as a few microseconds.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// The activations of the last product: often several weights meet the same ones.
+#[derive(Default)]
+pub(super) struct LastActivations(Mutex<Last>);
+
+#[derive(Default)]
+struct Last {
+    /// The buffer that they are of, its length and that of a row.
+    of: Option<(usize, usize, usize)>,
+    x: Quantised,
+}
+
+impl LastActivations {
+    /// Forgets them if they are of this buffer, which is about to change.
+    pub(super) fn forget(&mut self, buffer: &Buffer) {
+        let last = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        last.of = last.of.filter(|of| of.0 != buffer.id);
     }
 }
 
@@ -70,39 +93,48 @@ pub(super) struct Meeting<'a> {
 }
 
 impl Cpu {
-    /// The rows of activations as blocks of 8 bits.
-    pub(super) fn quantise(&self, x: &[f32], k: usize) -> Result<Quantised> {
-        Quantised::new(&self.parallel, self.level, x, k)
-    }
-
-    /// `y[o] = x[a] · weight[matrix] (+ bias)` for each meeting and `(o, a)` of it.
+    /// `y[o] = x[a] · weight[matrix] (+ bias)` for each meeting and `(o, a)` of it; x has rows of `k` elements.
     pub(super) fn multiply_int8(
         &self,
         y: &mut [f32],
-        x: &mut Quantised,
+        (x, k): (&Buffer, usize),
         weight: &Rows<'_>,
         meetings: &[Meeting<'_>],
         bias: Option<&[f32]>,
-    ) {
+    ) -> Result<()> {
         let n = weight.n();
-        let Some(rows) = y.len().checked_div(n) else { return };
-        let most = meetings.iter().map(|m| m.rows.len()).max().unwrap_or(0);
-        x.correct(self.int8.correction(weight.range()));
-        let x = &*x;
+        let Some(rows) = y.len().checked_div(n) else { return Ok(()) };
+        let mut last = self.activations.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = &mut *last;
+        let of = Some((x.id, x.len(), k));
+        if last.of != of {
+            last.of = None;
+            last.x.set(&self.parallel, self.level, self.memory.f32(x)?, k)?;
+            last.of = of;
+        }
+        last.x.correct(self.int8.correction(weight.range()));
+        let x = &last.x;
         let share = n / (TILES_PER_THREAD * self.parallel.n_threads());
         let tile_cols = (share / COLUMNS * COLUMNS).clamp(COLUMNS, TILE_MAX);
         let grid = Grid { rows, cols: n, tile_rows: rows.max(1), tile_cols };
-        let work = |mut tile: Tile<'_, f32>, scratch: &mut Scratch| {
-            for meeting in meetings {
-                let Scratch { panels, blocks, totals } = scratch;
-                let totals = &mut totals[..meeting.rows.len()];
-                for first in tile.cols().step_by(COLUMNS) {
-                    Columns { weight, first, x, meeting, panels, blocks, totals }.run(self.int8);
-                    let cols = first..(first + COLUMNS).min(tile.cols().end);
-                    matmul::store(&mut tile, totals, cols, |i| meeting.rows[i].0, bias);
+        let most = meetings.iter().map(|m| m.rows.len()).max().unwrap_or(0);
+        let work = |mut tile: Tile<'_, f32>, (): &mut ()| {
+            SCRATCH.with_borrow_mut(|Scratch { panels, blocks, totals }| {
+                let panels = panels.get_or_insert_with(|| Box::new([Panel::ZERO, Panel::ZERO]));
+                if totals.len() < most {
+                    totals.resize(most, [0.0; COLUMNS]);
                 }
-            }
+                for meeting in meetings {
+                    let totals = &mut totals[..meeting.rows.len()];
+                    for first in tile.cols().step_by(COLUMNS) {
+                        Columns { weight, first, x, meeting, panels, blocks, totals }.run(self.int8);
+                        let cols = first..(first + COLUMNS).min(tile.cols().end);
+                        matmul::store(&mut tile, totals, cols, |i| meeting.rows[i].0, bias);
+                    }
+                }
+            });
         };
-        self.parallel.for_each_tile(y, grid, || Scratch::new(most), work);
+        self.parallel.for_each_tile(y, grid, || (), work);
+        Ok(())
     }
 }

@@ -5,7 +5,8 @@
 use hanzo_quant::{FORMATS, Format, LANES, Panel, Unpack};
 
 use super::{
-    COLUMNS, Meeting, Quantised, Rows,
+    COLUMNS, Meeting, Rows,
+    activations::Quantised,
     kernel::Columns,
     level::{Int8, Int8Kernel, Int8Level},
 };
@@ -133,12 +134,13 @@ fn every_set_computes_the_same() {
         let (n, n_rows, k) = (COLUMNS, 11, 768);
         let weight = weight(&mut random, format, n, k);
         let x: Vec<f32> = (0..n_rows * k).map(|_| (random.next() as i32) as f32 / 2e9).collect();
-        let mut x = Quantised::new(&parallel, Level::detect(), &x, k).unwrap();
+        let mut quantised = Quantised::default();
+        quantised.set(&parallel, Level::detect(), &x, k).unwrap();
         let mut all = Vec::new();
         for level in Int8Level::all() {
             for widest in [true, false] {
                 let rows = Rows::new(&weight, None, widest).unwrap();
-                all.push((level.name(), columns(level, &rows, &mut x, n_rows)));
+                all.push((level.name(), columns(level, &rows, &mut quantised, n_rows)));
             }
         }
         for (name, values) in &all {
