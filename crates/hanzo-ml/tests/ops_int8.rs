@@ -296,14 +296,14 @@ fn blocks_with_outliers_are_refined() {
                     let largest = x.iter().fold(0.0f32, |a, v| a.max(v.abs()));
                     let refined = largest > 50.0;
                     let error = f64::from(largest) / 127.0 * if refined { 0.501 / 254.0 } else { 0.501 };
-                    for i in 0..GROUP {
+                    for (i, x) in x.iter().enumerate() {
                         let (scale, minimum) = (group.scales[i / 16], group.minima[i / 16]);
                         let w = f64::from(scale) * f64::from(group.quants[i]) - f64::from(minimum);
-                        raw += w * f64::from(x[i]);
+                        raw += w * f64::from(*x);
                         bound += w.abs() * error;
                         let parts =
                             f64::from(scale * f32::from(group.quants[i])).abs() + f64::from(minimum.abs());
-                        magnitude += parts * f64::from(x[i].abs());
+                        magnitude += parts * f64::from(x.abs());
                     }
                 }
                 bound += 64.0 * f64::from(EPS) * magnitude;
