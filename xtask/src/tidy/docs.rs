@@ -6,7 +6,7 @@ use crate::repo::Repo;
 const README: &str = "README.md";
 /// The two commands that everything else is measured by.
 const COMMANDS: [&str; 2] =
-    ["cargo run --release -- run \"What is the capital of France?\"", "cargo test --release --workspace"];
+    ["cargo run --release -- run \"Name the capital of France.\"", "cargo test --release --workspace"];
 
 /// Each folder of fixtures has a README that names the script that makes it, and the script is there.
 pub(super) fn generators(repo: &Repo, report: &mut Report) {
