@@ -14,7 +14,7 @@ use std::{
     sync::Mutex,
 };
 
-use common::{cpu, cpu_int8, gpu, gpu_names};
+use common::{cpu, cpu_int8, gpu, hardware_gpu_names};
 use hanzo_engine::{
     ModelFile,
     decoder::{Chunk, Decoder, DecoderOptions, Rows},
@@ -247,7 +247,7 @@ macro_rules! real_models {
             $(
                 #[test]
                 fn $test() {
-                    for device in super::gpu_names() {
+                    for device in super::hardware_gpu_names() {
                         super::with_model($name, |oracle, file| {
                             super::check_greedy(oracle, file, super::gpu(&device));
                         });

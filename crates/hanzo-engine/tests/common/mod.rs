@@ -116,6 +116,11 @@ pub fn gpu_names() -> Vec<String> {
     found.flatten().filter_map(|name| Some(name.split(' ').next()?.to_owned())).collect()
 }
 
+/// The names of this machine's GPUs, without those that are programs: a whole model takes them too long.
+pub fn hardware_gpu_names() -> Vec<String> {
+    gpu_names().into_iter().filter(|name| !gpu(name).name().contains("llvmpipe")).collect()
+}
+
 /// The backend of a GPU.
 pub fn gpu(name: &str) -> Box<dyn Backend> {
     let device: Device = name.parse().unwrap();
