@@ -107,7 +107,7 @@ impl Case {
     fn run(&self, b: &mut dyn Backend, rows: std::ops::Range<usize>) -> hanzo_ml::Result<Vec<f32>> {
         assert_eq!(self.k.len(), self.n_blocks * self.n_kv_heads * KV_BLOCK * self.head_dim);
         let q = up(b, &self.q[rows.start * self.width()..rows.end * self.width()]);
-        let (k_cache, v_cache) = (up_as(b, self.dtype, &self.k), up_as(b, self.dtype, &self.v));
+        let (k_cache, v_cache) = (try_up_as(b, self.dtype, &self.k)?, try_up_as(b, self.dtype, &self.v)?);
         let tables = up_ids(b, &self.tables);
         let row_seq = up_ids(b, &self.row_seq[rows.clone()]);
         let row_begin = up_ids(b, &self.begin[rows.clone()]);
@@ -339,7 +339,7 @@ fn kv_append_rounds_and_leaves_the_rest() {
                 continue;
             }
             let run = |b: &mut dyn Backend| {
-                let cache = up_as(b, dtype, &before);
+                let cache = try_up_as(b, dtype, &before)?;
                 append(b, &cache, &x, &slots, (heads, hd))?;
                 Ok(down(b, &cache))
             };
