@@ -112,6 +112,7 @@ mod tests {
             "README.md",
             "docs/running.md",
             "docs/models.md",
+            "docs/sampling.md",
             "docs/templates.md",
             "docs/measuring.md",
             "docs/quantising.md",

@@ -1,12 +1,12 @@
 //! Finds a model by name, fetching it if need be, and shows how that goes.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::Args;
 use hanzo_hub::{Event, Hub, HubConfig, ModelFiles};
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
 
-use crate::{environment::Environment, error::Result, output::note};
+use crate::{environment::Environment, error::Result, output::note, progress::bar};
 
 /// Where models come from.
 #[derive(Debug, Args)]
@@ -69,17 +69,8 @@ impl View {
     }
 
     fn progress(&mut self, done: u64, total: Option<u64>) {
-        let bar = self.bar.get_or_insert_with(|| {
-            let target = if self.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-            let bar = ProgressBar::with_draw_target(total, target);
-            let style = "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-            bar.set_style(
-                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
-        bar.set_position(done);
+        let (template, shown) = ("{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}", self.bars);
+        self.bar.get_or_insert_with(|| bar(total, template, shown)).set_position(done);
     }
 
     fn line(&mut self, text: &str) {

@@ -1,4 +1,5 @@
-//! How far a long reading is: a bar on a terminal, else a line each time on standard error, rarer as they become many.
+//! How far long work is: a bar on a terminal; for readings else a line each time on standard error, rarer as they become
+//! many.
 
 use std::time::Duration;
 
@@ -8,6 +9,15 @@ use crate::{environment::Environment, output::note};
 
 /// Lines without a terminal, at most about.
 const N_LINES: usize = 20;
+
+/// A bar on standard error; hidden where bars cannot move.
+pub(crate) fn bar(total: Option<u64>, template: &str, shown: bool) -> ProgressBar {
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(total, target);
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
 
 /// Counts steps and shows the last one's value.
 pub(crate) struct Progress {
@@ -20,15 +30,8 @@ pub(crate) struct Progress {
 impl Progress {
     /// Of so many steps, called `unit`.
     pub(crate) fn new(n_steps: usize, unit: &'static str, environment: &Environment) -> Self {
-        let bar = environment.bars.then(|| {
-            let bar = ProgressBar::with_draw_target(Some(n_steps as u64), ProgressDrawTarget::stderr());
-            let style = "{wide_bar} {pos}/{len} {msg} {eta}";
-            bar.set_style(
-                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
+        let template = "{wide_bar} {pos}/{len} {msg} {eta}";
+        let bar = environment.bars.then(|| bar(Some(n_steps as u64), template, true));
         Self { bar, n_done: 0, n_steps, unit }
     }
 

@@ -5,24 +5,24 @@ mod report;
 use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
 };
 
 use clap::Args;
-use hanzo_engine::quantize::{Options, Outcome, Plan, Progress, Source, Target, TensorRule};
+use hanzo_engine::{
+    CancelToken,
+    quantize::{Options, Outcome, Plan, Progress, Source, Target, TensorRule},
+};
 use hanzo_ml::{file::imatrix::Imatrix, parallel::Parallel};
 use hanzo_quant::{Format, MIXES, Mix};
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::HumanBytes;
 
 use crate::{
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
     output::{note, print},
+    progress::bar,
+    run::end_on_interrupt,
 };
 use report::Report;
 
@@ -185,24 +185,14 @@ fn check_space(out: &Path, bytes: u64) -> Result<()> {
 }
 
 fn write(plan: &Plan<'_>, out: &Path, threads: Option<usize>, environment: &Environment) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    let handler = move || {
-        if asked.swap(true, Ordering::Relaxed) {
-            crate::abort_by_interrupt();
-        }
-    };
-    ctrlc::set_handler(handler).map_err(|e| Error::failed(format!("interrupt handler: {e}")))?;
-    let target = if environment.bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(None, target);
-    let style = ProgressStyle::with_template("{wide_bar} {percent}% {eta} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
+    let cancel = CancelToken::default();
+    end_on_interrupt(&cancel)?;
+    let bar = bar(None, "{wide_bar} {percent}% {eta} {msg}", environment.bars);
     let outcome = plan.write(out, &Parallel::new(threads)?, &mut |progress: Progress<'_>| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
         bar.set_message(progress.tensor.to_owned());
-        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if cancel.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
     match outcome? {
