@@ -124,8 +124,22 @@ impl Loader<'_> {
     }
 
     fn matrix(&mut self, slot: Slot, l: usize) -> Result<Weight> {
+        self.weight(slot, l, |backend, tensor| backend.load(tensor))
+    }
+
+    /// A matrix of which only rows are looked up.
+    fn table(&mut self, slot: Slot, l: usize) -> Result<Weight> {
+        self.weight(slot, l, |backend, tensor| backend.load_table(tensor))
+    }
+
+    fn weight(
+        &mut self,
+        slot: Slot,
+        l: usize,
+        load: fn(&mut dyn Backend, &QTensor) -> hanzo_ml::Result<Weight>,
+    ) -> Result<Weight> {
         let tensor = self.tensor(slot, l)?.ok_or_else(|| absent(slot, l))?;
-        let weight = self.backend.load(&tensor)?;
+        let weight = load(self.backend, &tensor)?;
         self.names.push((weight.clone(), self.gguf_name(slot, l)?));
         Ok(weight)
     }
@@ -137,14 +151,6 @@ impl Loader<'_> {
             return Ok(name.clone());
         }
         Ok(self.file.family()?.gguf_name(slot).replace("{l}", &l.to_string()))
-    }
-
-    /// A matrix of which only rows are looked up.
-    fn table(&mut self, slot: Slot, l: usize) -> Result<Weight> {
-        let tensor = self.tensor(slot, l)?.ok_or_else(|| absent(slot, l))?;
-        let weight = self.backend.load_table(&tensor)?;
-        self.names.push((weight.clone(), self.gguf_name(slot, l)?));
-        Ok(weight)
     }
 
     fn vector(&mut self, slot: Slot, l: usize) -> Result<Buffer> {

@@ -1,6 +1,6 @@
-//! Model families: each file turns metadata into a [`DecoderSpec`] and names the tensors.
+//! Model families: each file turns metadata into a [`DecoderSpec`] and back, and names the tensors.
 //!
-//! A family file has four parts in this order: metadata to spec; tensor names; weight fixes at load; its row.
+//! A family file has four parts in this order: metadata to spec and back; tensor names; weight fixes at load; its row.
 //! No file outside this folder asks for an architecture's name.
 
 mod common;

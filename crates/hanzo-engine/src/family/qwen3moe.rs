@@ -6,6 +6,7 @@ use super::{
     Facts, Family, Fields, Flavour,
     common::{self, Defaults},
     fields::{Key, key},
+    llama,
     written::Keys,
 };
 use crate::{
@@ -38,13 +39,12 @@ fn spec(facts: &Facts<'_>) -> Result<DecoderSpec> {
 
 fn write(spec: &DecoderSpec, keys: &mut Keys) {
     let experts = spec.layers.iter().find_map(|layer| match layer.ffn {
-        Ffn::Moe { width, n_experts, n_used, route, .. } => Some((width, n_experts, n_used, route)),
+        Ffn::Moe { width, route, .. } => Some((width, route)),
         Ffn::Dense { .. } => None,
     });
-    let Some((width, n_experts, n_used, route)) = experts else { return };
+    let Some((width, route)) = experts else { return };
     keys.count(WIDTH, width);
-    keys.count(EXPERTS, n_experts);
-    keys.count(EXPERTS_USED, n_used);
+    llama::write_experts(spec, keys);
     if route == (RouteKind::SoftmaxTopK { renormalize: false }) {
         keys.flag(NORM, false);
     }

@@ -32,9 +32,7 @@ impl Kind {
             _ => return None,
         })
     }
-}
 
-impl Kind {
     pub fn to_gguf(self) -> i32 {
         match self {
             Self::Normal => 1,
