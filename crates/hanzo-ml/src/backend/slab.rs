@@ -1,4 +1,4 @@
-//! Handles to storages and weights, shared by the backends that live in host memory.
+//! Handles to storages and weights, shared by the backends.
 
 use super::{Buffer, Weight};
 use crate::{Error, QTensor, Result};
@@ -56,6 +56,22 @@ pub(crate) fn unknown(buffer: &Buffer) -> Error {
     Error::op("buffer", format!("{buffer:?} does not belong to this backend"))
 }
 
+/// The error for a weight that this backend does not hold.
+pub(crate) fn unknown_weight(weight: &Weight) -> Error {
+    Error::op("weight", format!("{weight:?} does not belong to this backend"))
+}
+
+/// Experts, rows and columns of a tensor `[N, K]` or `[E, N, K]`.
+pub(crate) fn dims_of(tensor: &QTensor) -> Result<[usize; 3]> {
+    let error = |what: &str| Error::tensor(tensor.name(), format!("shape {:?} is {what}", tensor.shape()));
+    let dims = match *tensor.shape() {
+        [n, k] => [1, n, k],
+        [e, n, k] => [e, n, k],
+        _ => return Err(error("no matrix")),
+    };
+    if dims.contains(&0) { Err(error("empty")) } else { Ok(dims) }
+}
+
 /// Weights by the index that a [`Weight`] carries, their bytes as they lie in the file.
 #[derive(Default)]
 pub(crate) struct Weights(Vec<QTensor>);
@@ -63,30 +79,16 @@ pub(crate) struct Weights(Vec<QTensor>);
 impl Weights {
     /// Keeps a tensor `[N, K]` or `[E, N, K]`.
     pub(crate) fn load(&mut self, tensor: &QTensor) -> Result<Weight> {
-        let (n_experts, n, k) = match *tensor.shape() {
-            [n, k] => (1, n, k),
-            [e, n, k] => (e, n, k),
-            _ => {
-                return Err(Error::tensor(tensor.name(), format!("shape {:?} is no matrix", tensor.shape())));
-            }
-        };
-        if n_experts == 0 || n == 0 || k == 0 {
-            return Err(Error::tensor(tensor.name(), format!("shape {:?} is empty", tensor.shape())));
-        }
+        let [n_experts, n, k] = dims_of(tensor)?;
         self.0.push(tensor.clone());
         Ok(Weight { id: self.0.len() - 1, format: tensor.format(), n_experts, n, k })
     }
 
     /// The tensor of a handle, in the shape that the handle claims.
     pub(crate) fn get(&self, weight: &Weight) -> Result<&QTensor> {
-        let tensor = self.0.get(weight.id).filter(|t| {
-            let rows = match *t.shape() {
-                [e, n, _] => (e, n),
-                [n, _] => (1, n),
-                _ => (0, 0),
-            };
-            t.format() == weight.format && t.row_elems() == weight.k && rows == (weight.n_experts, weight.n)
-        });
-        tensor.ok_or_else(|| Error::op("weight", format!("{weight:?} does not belong to this backend")))
+        let dims = [weight.n_experts, weight.n, weight.k];
+        let is_same = |t: &&QTensor| t.format() == weight.format && dims_of(t).is_ok_and(|d| d == dims);
+        let tensor = self.0.get(weight.id).filter(is_same);
+        tensor.ok_or_else(|| unknown_weight(weight))
     }
 }

@@ -5,7 +5,7 @@
 
 use hanzo_kernel::{Code, Interface, Target};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// A piece of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +73,26 @@ pub struct Launch<'a> {
     pub immediates: &'a [u8],
 }
 
+impl Launch<'_> {
+    /// Refuses operands of another kernel, and a grid that the device has not.
+    pub(super) fn check(
+        &self,
+        kernel: &str,
+        n_buffers: usize,
+        immediate_bytes: usize,
+        limits: &Limits,
+    ) -> Result<()> {
+        let fits = self.buffers.len() == n_buffers
+            && self.immediates.len() == immediate_bytes
+            && self.grid.iter().zip(&limits.grid).all(|(n, max)| (1..=*max).contains(n));
+        if fits {
+            return Ok(());
+        }
+        let grid = self.grid;
+        Err(Error::op("launch", format!("{kernel}: operands of another kernel, or {grid:?} workgroups")))
+    }
+}
+
 /// A GPU API with one device and one queue.
 pub trait Runtime: Send {
     /// Name for people: `cuda:0 NVIDIA H200`.
@@ -127,17 +147,17 @@ pub trait Runtime: Send {
 
     /// From now on launches and copies on the device are recorded and not run.
     fn begin_capture(&mut self) -> Result<()> {
-        Err(crate::Error::op("capture", "this device cannot record launches"))
+        Err(Error::op("capture", "this device cannot record launches"))
     }
 
     /// Ends the recording.
     fn end_capture(&mut self) -> Result<GraphId> {
-        Err(crate::Error::op("capture", "this device cannot record launches"))
+        Err(Error::op("capture", "this device cannot record launches"))
     }
 
     /// Enqueues everything that was recorded.
     fn replay(&mut self, _graph: GraphId) -> Result<()> {
-        Err(crate::Error::op("capture", "this device cannot record launches"))
+        Err(Error::op("capture", "this device cannot record launches"))
     }
 
     /// Gives a recording back.

@@ -348,14 +348,7 @@ impl Runtime for Vulkan {
         let mut encoder = self.encode();
         let program =
             self.programs.get(launch.program.0).ok_or_else(|| Error::op(op, "an unknown kernel"))?;
-        let fits = launch.buffers.len() == program.n_buffers
-            && launch.immediates.len() == program.immediate_bytes
-            && launch.grid.iter().zip(&self.limits.grid).all(|(n, max)| (1..=*max).contains(n));
-        if !fits {
-            let what =
-                format!("{}: operands of another kernel, or {:?} workgroups", program.name, launch.grid);
-            return Err(Error::op(op, what));
-        }
+        launch.check(&program.name, program.n_buffers, program.immediate_bytes, &self.limits)?;
         let buffers = launch.buffers.iter().map(|b| self.buffer(op, *b)).collect::<Result<Vec<_>>>()?;
         let bound = buffers.iter().zip(0..);
         let entries: Vec<_> = bound

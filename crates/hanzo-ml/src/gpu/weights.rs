@@ -4,7 +4,13 @@ use hanzo_kernel::{Planes, is_supported};
 use hanzo_quant::Format;
 
 use super::runtime::{MemoryId, Runtime};
-use crate::{Error, QTensor, Result, backend::Weight};
+use crate::{
+    Error, QTensor, Result,
+    backend::{
+        Weight,
+        slab::{dims_of, unknown_weight},
+    },
+};
 
 /// A weight's place and layout.
 pub(super) struct DeviceWeight {
@@ -25,14 +31,7 @@ impl Weights {
     /// Re-lays and uploads a tensor `[N, K]` or `[E, N, K]`.
     pub(super) fn load(&mut self, runtime: &mut dyn Runtime, tensor: &QTensor) -> Result<Weight> {
         let error = |what: String| Error::tensor(tensor.name(), what);
-        let (n_experts, n, k) = match *tensor.shape() {
-            [n, k] => (1, n, k),
-            [e, n, k] => (e, n, k),
-            _ => return Err(error(format!("shape {:?} is no matrix", tensor.shape()))),
-        };
-        if n_experts == 0 || n == 0 || k == 0 {
-            return Err(error(format!("shape {:?} is empty", tensor.shape())));
-        }
+        let [n_experts, n, k] = dims_of(tensor)?;
         let format = tensor.format();
         if !is_supported(format) {
             return Err(error(format!("no kernel reads weights of format {}", format.name)));
@@ -60,6 +59,6 @@ impl Weights {
     pub(super) fn get(&self, weight: &Weight) -> Result<&DeviceWeight> {
         let dims = [weight.n_experts, weight.n, weight.k];
         let found = self.0.get(weight.id).filter(|w| w.format == weight.format && w.dims == dims);
-        found.ok_or_else(|| Error::op("weight", format!("{weight:?} does not belong to this backend")))
+        found.ok_or_else(|| unknown_weight(weight))
     }
 }

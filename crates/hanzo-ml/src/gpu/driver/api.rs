@@ -7,19 +7,14 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libloading::Library;
 
+use super::Kind;
+
 /// 0 is success everywhere.
 pub(super) type Status = c_int;
 /// An address on the device.
 pub(super) type Address = u64;
 /// An opaque pointer: context, stream, module, function, event, graph, program.
 pub(super) type Opaque = *mut c_void;
-
-/// A row: a backend's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Names {
-    Cuda,
-    Rocm,
-}
 
 /// Declares a struct of function pointers with the names of both rows.
 macro_rules! api {
@@ -31,11 +26,11 @@ macro_rules! api {
 
         impl $api {
             /// Every function of a library; the error names the one that it lacks.
-            pub(super) fn load(library: &Library, names: Names) -> Result<Self, String> {
+            pub(super) fn load(library: &Library, kind: Kind) -> Result<Self, String> {
                 $(
-                    let name = match names {
-                        Names::Cuda => concat!($cuda, "\0"),
-                        Names::Rocm => concat!($rocm, "\0"),
+                    let name = match kind {
+                        Kind::Cuda => concat!($cuda, "\0"),
+                        Kind::Rocm => concat!($rocm, "\0"),
                     };
                     // SAFETY: the type is that of the function's declaration in the API's reference.
                     let $field = *unsafe {
@@ -120,7 +115,7 @@ pub(super) struct Attributes {
     pub capability: [c_int; 2],
 }
 
-impl Names {
+impl Kind {
     pub(super) const fn attributes(self) -> Attributes {
         match self {
             Self::Cuda => Attributes {

@@ -1,4 +1,4 @@
-//! Compiled kernels on disk, by a hash of everything that they follow from.
+//! Compiled kernels on disk, by a hash of the parts that the caller names.
 
 use std::{
     fs,

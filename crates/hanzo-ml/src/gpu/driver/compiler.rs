@@ -18,22 +18,21 @@ use crate::{Error, Result};
 pub(super) struct Compiler {
     api: Api,
     kind: Kind,
-    /// Its version, for the cache.
+    /// Its version, for the log.
     pub version: String,
     _library: Library,
 }
 
 impl Compiler {
     pub(super) fn open(kind: Kind, options: &DriverOptions) -> Result<Self> {
-        let names = kind.names();
         let advice = match kind {
             Kind::Cuda => "install it with `pip install nvidia-cuda-nvrtc` or with the CUDA toolkit",
             Kind::Rocm => "it is part of ROCm (package hiprtc or libhiprtc)",
         };
         let error = |what: String| unavailable(kind, format!("the run-time compiler: {what}; {advice}"));
-        let files = names.compiler_files();
-        let library = library::open(names, &files, &options.library_folders).map_err(error)?;
-        let api = Api::load(&library, names).map_err(error)?;
+        let files = kind.compiler_files();
+        let library = library::open(kind, &files, &options.library_folders).map_err(error)?;
+        let api = Api::load(&library, kind).map_err(error)?;
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both pointers are to integers of ours.
         let status = unsafe { (api.version)(&raw mut major, &raw mut minor) };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
-use super::api::Names;
+use super::Kind;
 
 /// File names of a library, the best first.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub(super) struct Files {
     pub before: &'static [&'static str],
 }
 
-impl Names {
+impl Kind {
     pub(super) const fn driver_files(self) -> Files {
         match self {
             Self::Cuda if cfg!(windows) => Files { names: &["nvcuda.dll"], before: &[] },
@@ -101,7 +101,7 @@ fn matching(pattern: &Path) -> Vec<PathBuf> {
 
 /// Opens the first library found: in the caller's folders, on the linker's path, in the usual folders. The error says
 /// where it was looked for.
-pub(super) fn open(names: Names, files: &Files, folders: &[PathBuf]) -> Result<Library, String> {
+pub(super) fn open(kind: Kind, files: &Files, folders: &[PathBuf]) -> Result<Library, String> {
     let mut last = String::new();
     let mut attempt = |library: Result<Library, String>| library.map_err(|e| last = e).ok();
     if let Some(library) = folders.iter().find_map(|folder| attempt(open_in(folder, files)?)) {
@@ -110,7 +110,7 @@ pub(super) fn open(names: Names, files: &Files, folders: &[PathBuf]) -> Result<L
     if let Some(library) = files.names.iter().find_map(|name| attempt(load(Path::new(name)))) {
         return Ok(library);
     }
-    let usual = names.folders();
+    let usual = kind.folders();
     if let Some(library) = usual.iter().find_map(|folder| attempt(open_in(folder, files)?)) {
         return Ok(library);
     }

@@ -13,7 +13,6 @@ mod runtime;
 
 use std::path::PathBuf;
 
-use api::Names;
 pub use runtime::Driver;
 
 use crate::Error;
@@ -45,13 +44,6 @@ impl Kind {
         match self {
             Self::Cuda => "cuda",
             Self::Rocm => "rocm",
-        }
-    }
-
-    fn names(self) -> Names {
-        match self {
-            Self::Cuda => Names::Cuda,
-            Self::Rocm => Names::Rocm,
         }
     }
 }

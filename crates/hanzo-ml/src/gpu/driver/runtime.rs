@@ -158,7 +158,8 @@ impl Driver {
             Kind::Rocm => vec!["-O3".into(), "-std=c++17".into()],
         };
         let joined = options.join(" ");
-        // The device's name stands for what hipRTC finds out for itself.
+        // Not the compiler's version: what is kept is used without opening a compiler. The device's name stands for what
+        // hipRTC finds out for itself.
         let parts: [&[u8]; 4] = [text.as_bytes(), joined.as_bytes(), self.name.as_bytes(), &version];
         if let Some(code) = self.cache.get(&parts) {
             return Ok(code);
@@ -211,10 +212,9 @@ impl Driver {
 /// The driver's library, initialised.
 fn load(kind: Kind, options: &DriverOptions) -> Result<(Library, Api)> {
     let error = |what: String| unavailable(kind, format!("the driver: {what}"));
-    let names = kind.names();
-    let files = names.driver_files();
-    let library = library::open(names, &files, &options.library_folders).map_err(error)?;
-    let api = Api::load(&library, names).map_err(error)?;
+    let files = kind.driver_files();
+    let library = library::open(kind, &files, &options.library_folders).map_err(error)?;
+    let api = Api::load(&library, kind).map_err(error)?;
     // SAFETY: flags must be 0.
     said(&api, unsafe { (api.init)(0) }).map_err(error)?;
     Ok((library, api))
@@ -256,7 +256,7 @@ fn describe(kind: Kind, api: &Api, device: c_int) -> std::result::Result<(Limits
         said(api, unsafe { (api.device_attribute)(&raw mut value, number, device) })?;
         u32::try_from(value).map_err(|_| format!("attribute {number} is {value}"))
     };
-    let numbers = kind.names().attributes();
+    let numbers = kind.attributes();
     let [major, minor] = numbers.capability.map(&attribute);
     let (major, minor) = (major?, minor?);
     let warp = attribute(numbers.warp_size)?;
@@ -366,14 +366,7 @@ impl Runtime for Driver {
         let op = "launch";
         let program =
             self.programs.get(launch.program.0).ok_or_else(|| Error::op(op, "an unknown kernel"))?;
-        let fits = launch.buffers.len() == program.n_buffers
-            && launch.immediates.len() == program.immediate_bytes
-            && launch.grid.iter().zip(&self.limits.grid).all(|(n, max)| (1..=*max).contains(n));
-        if !fits {
-            let what =
-                format!("{}: operands of another kernel, or {:?} workgroups", program.name, launch.grid);
-            return Err(Error::op(op, what));
-        }
+        launch.check(&program.name, program.n_buffers, program.immediate_bytes, &self.limits)?;
         self.enter()?;
         let mut addresses: Vec<u64> = launch.buffers.iter().map(|b| b.0).collect();
         // The driver reads the immediate struct through a pointer to its first word.
