@@ -6,7 +6,8 @@
 All specialisations of all kernels go through NVRTC for sm_90 and clang for gfx1151; one of each kernel for sm_80, sm_100
 and sm_120, gfx942, gfx1100 and gfx1201 (--all-targets: all of them). NVRTC comes from PyPI into a folder below target/
 (120 MB to download); clang-22 from the system, or by `apt-get install clang-22 lld-22` where this runs as root. Any error
-of a compiler, any register spilled to memory on the main targets, fails the run. Not part of .ci/run yet.
+of a compiler, any vector register that gfx1151 spills to memory, fails the run (NVRTC's spills are not looked at). Run by
+hand: no part of .ci/run yet.
 """
 import argparse
 import concurrent.futures

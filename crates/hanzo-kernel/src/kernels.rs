@@ -266,7 +266,7 @@ impl Spec {
         Err(Error::kernel(kernel, what))
     }
 
-    /// The specialisation's name, an identifier: `qmatvec_q4_k_f16_moe_ncols4`.
+    /// The specialisation's name, an identifier: `qmatvec_q4_k_f16_bias_cols4`.
     pub fn name(&self) -> String {
         let mut name = self.kernel.name.to_string();
         let mut add = |part: &str| {

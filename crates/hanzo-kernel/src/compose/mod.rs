@@ -5,7 +5,8 @@
 //! ```wgsl
 //! //@import reduce            the file wgsl/reduce.wgsl, once
 //! //@import <format>          what the caller put into the slot `format`
-//! //@if MOE && ACT != f32     lines up to `//@elif`, `//@else` or `//@end` only if the condition holds
+//! //@formats Q4_K Q5_K        which formats a file of format/ decodes; ignored here
+//! //@if MOE && CORE != int8   lines up to `//@elif`, `//@else` or `//@end` only if the condition holds
 //! ```
 //!
 //! Conditions look at the injected constants (see [`condition`]); a name that nobody injected is an error, not false.
@@ -25,7 +26,7 @@ pub enum Value {
     Bool(bool),
     /// `const NAME: u32`.
     U32(u32),
-    /// A word for conditions (`//@if ACT == f16`) that does not appear in the module.
+    /// A word for conditions (`//@if CORE == int8`) that does not appear in the module.
     Word(&'static str),
 }
 

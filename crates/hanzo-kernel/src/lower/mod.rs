@@ -10,6 +10,8 @@ mod spirv;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
+
 use crate::{Error, Result, Valid};
 
 /// A language that kernels are written in for a backend.
@@ -47,6 +49,17 @@ pub enum Checks {
     Trusted,
     /// Indices, loops, divisors; workgroup memory starts as zeros.
     Debug,
+}
+
+impl Checks {
+    /// The same policy for everything that is indexed.
+    fn bounds(self) -> BoundsCheckPolicies {
+        let policy = match self {
+            Self::Trusted => BoundsCheckPolicy::Unchecked,
+            Self::Debug => BoundsCheckPolicy::Restrict,
+        };
+        BoundsCheckPolicies { index: policy, buffer: policy, image_load: policy, binding_array: policy }
+    }
 }
 
 /// A lowered kernel.

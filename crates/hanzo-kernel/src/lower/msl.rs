@@ -5,7 +5,6 @@ use naga::{
     back::msl::{
         BindTarget, EntryPointResourceMap, EntryPointResources, Options, PipelineOptions, write_string,
     },
-    proc::{BoundsCheckPolicies, BoundsCheckPolicy},
 };
 
 use super::Checks;
@@ -22,17 +21,11 @@ const SIZES_SLOT: u8 = 29;
 
 pub(super) fn write(valid: &Valid, checks: Checks) -> Result<String> {
     let debug = checks == Checks::Debug;
-    let policy = if debug { BoundsCheckPolicy::Restrict } else { BoundsCheckPolicy::Unchecked };
     let options = Options {
         lang_version: VERSION,
         per_entry_point_map: resources(valid),
         fake_missing_bindings: false,
-        bounds_check_policies: BoundsCheckPolicies {
-            index: policy,
-            buffer: policy,
-            image_load: policy,
-            binding_array: policy,
-        },
+        bounds_check_policies: checks.bounds(),
         zero_initialize_workgroup_memory: debug,
         force_loop_bounding: debug,
         emit_int_div_checks: debug,

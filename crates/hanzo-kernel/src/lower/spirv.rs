@@ -3,7 +3,6 @@
 use naga::{
     ShaderStage,
     back::spv::{Options, PipelineOptions, WriterFlags, ZeroInitializeWorkgroupMemoryMode, write_vec},
-    proc::{BoundsCheckPolicies, BoundsCheckPolicy},
 };
 
 use super::Checks;
@@ -14,17 +13,11 @@ const VERSION: (u8, u8) = (1, 3);
 
 pub(super) fn write(valid: &Valid, checks: Checks) -> Result<Vec<u32>> {
     let debug = checks == Checks::Debug;
-    let policy = if debug { BoundsCheckPolicy::Restrict } else { BoundsCheckPolicy::Unchecked };
     let options = Options {
         lang_version: VERSION,
         // The same words in debug and release builds.
         flags: if debug { WriterFlags::DEBUG } else { WriterFlags::empty() },
-        bounds_check_policies: BoundsCheckPolicies {
-            index: policy,
-            buffer: policy,
-            image_load: policy,
-            binding_array: policy,
-        },
+        bounds_check_policies: checks.bounds(),
         zero_initialize_workgroup_memory: if debug {
             ZeroInitializeWorkgroupMemoryMode::Polyfill
         } else {
