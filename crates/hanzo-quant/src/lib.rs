@@ -1,4 +1,5 @@
-//! Every GGUF weight format as one row of one table: block layout, scalar decode, encoder.
+//! Every GGUF weight format as one row of one table: block layout, scalar decode, encoder, and how eight rows side by side
+//! become what integer products read. [`MIXES`] says which formats a quantised model is made of.
 //!
 //! This is the leaf of the workspace. Loaders, kernels, the command line, the docs and the tests walk
 //! [`FORMATS`]; nothing outside this crate matches over formats. The scalar decoders here are the definition

@@ -1,7 +1,7 @@
 //! Products with weights of any format, dense and of chosen experts.
 //!
-//! Quantised weights go to [`super::int8`], where the options say so. The rest is f32: a thread takes [`COLUMNS`] rows of the weight (columns of the output), decodes a stretch of K of each to f32
-//! into a panel that stays in its L1 cache, and multiplies it with every row of activations that needs it.
+//! Quantised weights go to [`super::int8`], unless the options ask for f32. The rest is f32: a thread takes [`COLUMNS`]
+//! rows of the weight (columns of the output), decodes a stretch of K of each to f32 into a panel that stays in its L1 cache, and multiplies it with every row of activations that needs it.
 
 use std::ops::Range;
 

@@ -18,7 +18,7 @@ const POOL_BYTES_MAX: usize = 64 << 20;
 /// A reused buffer may be this many times larger than asked for.
 const WASTE_MAX: usize = 2;
 
-/// Elements before the first whole cache line.
+/// Bytes of a cache line.
 const ALIGN: usize = 64;
 
 /// A slice that starts at a cache line, so that vector loads do not straddle two.

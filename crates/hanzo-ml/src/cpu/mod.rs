@@ -99,8 +99,8 @@ impl Cpu {
         Ok(Self { memory, weights, interleaved: Vec::new(), activations, parallel, level, int8, options })
     }
 
-    /// The instructions in use: the best of those that f32 and integer products use, or `portable` for those that every
-    /// processor of the target has.
+    /// The instructions that products with quantised weights use, by [`CpuOptions::activations`]; `portable` for those that
+    /// every processor of the target has.
     pub fn instructions(&self) -> &'static str {
         match self.options.activations {
             Activations::Int8 => self.int8.name(),

@@ -2,8 +2,9 @@
 //!
 //! A [`Kernel`] is generic over [`Simd`]; [`Level::run`] instantiates it for the instruction set that was found
 //! when the backend started. Everything is `#[inline(always)]` so that a kernel's body lands inside the one
-//! function that enables the instructions; a closure is not, so no closure works on vectors. The order of additions in [`Simd::sum`] is the same on every level;
-//! levels differ in whether [`Simd::fma`] rounds once or twice.
+//! function that enables the instructions; a closure is not inlined for certain, so new code has none over vectors. The
+//! order of additions in [`Simd::sum`] is the same on every level; levels differ in whether [`Simd::fma`] rounds once or
+//! twice.
 
 #![cfg_attr(
     target_arch = "x86_64",

@@ -1,10 +1,10 @@
-//! The only place that starts threads.
+//! The only place that starts threads for computing.
 //!
 //! Work is cut into tiles of the output, and each tile is claimed by one thread: which thread, and in which order,
 //! is left to chance, so that a slow core does not hold up the others. A tile's results must depend on the tile's
 //! place in the output alone; then they are the same for any number of threads.
 
-#![expect(unsafe_code, reason = "hands disjoint tiles of one slice to several threads")]
+#![expect(unsafe_code, reason = "hands disjoint tiles of a slice to several threads")]
 
 mod pool;
 

@@ -287,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    /// Long enough for any thread to come, however busy the machine is.
+    /// After this a wait is a deadlock, not a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Waits until `ready`; a thread that never comes is a failure.

@@ -1,9 +1,9 @@
 //! Runs one generic job compiled twice: for the target's baseline, and on x86-64 also for AVX2, FMA and F16C,
 //! chosen at run time by what the processor has.
 //!
-//! The crate's only `unsafe` is the call from here into the second instantiation. A job must be inlined all the way
-//! down (`#[inline(always)]`), else the wider instruction set does not reach it. Rust never contracts a product and
-//! a sum, so both instantiations compute the same bits although one of them may use FMA.
+//! The only `unsafe` here is the call into the second instantiation; explicit vectors are in [`crate::lanes`]. A job must
+//! be inlined all the way down (`#[inline(always)]`), else the wider instruction set does not reach it. Rust never
+//! contracts a product and a sum, so both instantiations compute the same bits although one of them may use FMA.
 
 #![cfg_attr(
     target_arch = "x86_64",

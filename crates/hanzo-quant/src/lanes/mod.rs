@@ -9,8 +9,8 @@
 //! # To give a format its fast path
 //!
 //! Write one function in the format's file, an `impl EightRows for X`, and the line
-//! `const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());` in its `impl Quant`. Without them the scalar
-//! [`Format::unpack`] fills the panel: the same products, slower for few rows of activations.
+//! `const PANEL: Option<PanelFill> = Some(PanelFill::of::<Self>());` in its `impl Quant`. Every integer format
+//! of today has both; a new one may begin without: the scalar [`Format::unpack`] then fills its panels, slower.
 //!
 //! [`EightRows::group`] is `unpack` once more, on words instead of bytes. [`Blocks`] gives the word, half or byte at an
 //! offset of the block for all eight rows; [`Lanes`] has the operations; word `i` of the result has elements `4i` to

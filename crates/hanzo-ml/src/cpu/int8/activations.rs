@@ -176,7 +176,8 @@ impl Quantised {
         const SHARE: usize = 16;
         assert!(k.is_multiple_of(GROUP) && x.len().checked_rem(k) == Some(0), "{} elements by {k}", x.len());
         let rows = x.len() / k;
-        let len = rows.checked_mul(k.div_ceil(PANEL_ELEMS));
+        let n_stretches = k.div_ceil(PANEL_ELEMS);
+        let len = rows.checked_mul(n_stretches);
         let more = len.map(|len| len.saturating_sub(self.stretches.len()));
         let reserved = more.is_some_and(|more| self.stretches.try_reserve_exact(more).is_ok());
         let Some(len) = len.filter(|_| reserved) else {
@@ -184,12 +185,7 @@ impl Quantised {
         };
         self.stretches.resize(len, Stretch::ZERO);
         (self.rows, self.correction) = (rows, None);
-        let grid = Grid {
-            rows: k.div_ceil(PANEL_ELEMS),
-            cols: rows,
-            tile_rows: k.div_ceil(PANEL_ELEMS),
-            tile_cols: SHARE,
-        };
+        let grid = Grid { rows: n_stretches, cols: rows, tile_rows: n_stretches, tile_cols: SHARE };
         parallel.for_each_tile(
             &mut self.stretches,
             grid,

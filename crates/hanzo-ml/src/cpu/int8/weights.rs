@@ -117,7 +117,7 @@ pub(in super::super) struct Rows<'a> {
     tensor: &'a QTensor,
     interleaved: Option<&'a Interleaved>,
     shape: Shape,
-    /// The format's function; without it the scalar decoder serves.
+    /// The format's function; one that has none yet is served by the scalar decoder.
     fill: Option<PanelFill>,
     widest: bool,
 }

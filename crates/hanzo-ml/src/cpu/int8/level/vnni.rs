@@ -1,7 +1,7 @@
 //! VNNI: `vpdpbusd` multiplies unsigned with signed bytes and adds four products to an i32. With AVX-512 a vector holds
 //! sixteen rows, the panels' side by side; without it eight.
 //!
-//! Written without a processor that has them: the tests of this module run these functions where there is one.
+//! The tests of `cpu::int8` run these functions where there is a processor that has them; one was an Intel Xeon with both sets.
 
 #![expect(unsafe_code, reason = "instructions that only some processors have")]
 
