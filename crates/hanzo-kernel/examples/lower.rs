@@ -1,10 +1,10 @@
-//! Writes every kernel in a backend's language, for the compilers to look at: `lower TARGET FOLDER [KERNELS_A_FILE]`.
+//! Writes every kernel in a backend's language, for the compilers to look at: `lower TARGET FOLDER [KERNELS_A_FILE [cover]]`.
 //!
-//! CUDA and HIP kernels stand several to a file (`cuda_0007.cu`), which compiles faster than one by one; `index.txt` has
-//! a line `file kernel specialisation` for each. With `one` instead of a number, only the first specialisation of each
-//! kernel is written.
+//! CUDA and HIP kernels stand several to a file (`cuda_0007.cu`), which compiles faster than one by one; those made for
+//! subgroups of one size never share a file with others. `index.txt` has a line `file kernel specialisation` for each. With
+//! `cover`, only as many are written as have every pair of values of a row's axes, and every format, once.
 
-use std::{error::Error, fmt::Write, fs, path::Path};
+use std::{collections::BTreeSet, error::Error, fmt::Write, fs, path::Path};
 
 use hanzo_kernel::{Checks, Code, Spec, Target, lower, specs, unit};
 
@@ -12,26 +12,69 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let target = args.next().and_then(|name| Target::ALL.into_iter().find(|t| t.name() == name));
     let (Some(target), Some(folder)) = (target, args.next()) else {
-        return Err("usage: lower spirv|msl|cuda|hip FOLDER [KERNELS_A_FILE|one]".into());
+        return Err("usage: lower spirv|msl|cuda|hip FOLDER [KERNELS_A_FILE [cover]]".into());
     };
     let folder = Path::new(&folder);
     fs::create_dir_all(folder)?;
+    let n_a_file = args.next().map_or(Ok(8), |n| n.parse::<usize>())?.max(1);
     let mut all = specs();
     all.retain(|spec| spec.suits(target));
-    let n_a_file = match args.next().as_deref() {
-        Some("one") => {
-            all.dedup_by_key(|spec| spec.kernel.name);
-            8
-        }
-        Some(n) => n.parse::<usize>()?.max(1),
-        None => 8,
-    };
+    if args.next().as_deref() == Some("cover") {
+        all = cover(&all);
+    }
     let mut index = String::new();
-    for (i, chunk) in all.chunks(n_a_file).enumerate() {
-        write_chunk(target, folder, i, chunk, &mut index)?;
+    let mut number = 0;
+    all.sort_by_key(subgroup_size);
+    for same_size in all.chunk_by(|a, b| subgroup_size(a) == subgroup_size(b)) {
+        for chunk in same_size.chunks(n_a_file) {
+            write_chunk(target, folder, number, chunk, &mut index)?;
+            number += 1;
+        }
     }
     fs::write(folder.join("index.txt"), index)?;
     Ok(())
+}
+
+/// The size of subgroups that a specialisation is made for, if for one alone.
+fn subgroup_size(spec: &Spec) -> Option<String> {
+    spec.constants.iter().find(|(name, _)| *name == "SUBGROUP").map(|(_, value)| format!("{value:?}"))
+}
+
+/// Few specialisations that together have what all have.
+fn cover(all: &[Spec]) -> Vec<Spec> {
+    let mut seen = BTreeSet::new();
+    let mut chosen = Vec::new();
+    for row in all.chunk_by(|a, b| std::ptr::eq(a.kernel, b.kernel)) {
+        let mut left: Vec<(&Spec, Vec<String>)> = row.iter().map(|spec| (spec, features(spec))).collect();
+        loop {
+            left.iter_mut().for_each(|(_, features)| features.retain(|f| !seen.contains(f)));
+            let Some((spec, features)) = left.iter().max_by_key(|(_, features)| features.len()) else {
+                break;
+            };
+            if features.is_empty() {
+                break;
+            }
+            chosen.push((*spec).clone());
+            seen.extend(features.clone());
+        }
+    }
+    chosen
+}
+
+/// The pairs of values of a specialisation's axes, and its format. What matters of a format to a product are its traits; its
+/// own `unpack` is met once in any kernel.
+fn features(spec: &Spec) -> Vec<String> {
+    let row = format!("{} {:?}", spec.kernel.name, spec.kernel.choices);
+    let mut axes: Vec<String> =
+        spec.constants.iter().map(|(name, value)| format!("{name} {value:?}")).collect();
+    axes.extend(spec.number.map(|number| format!("{number:?}")));
+    axes.extend(spec.format.map(|f| format!("{} {} {}", f.block_elems == 1, f.symmetric, f.scale_group)));
+    let mut features: Vec<String> = spec.format.map(|format| format.name.to_string()).into_iter().collect();
+    for (i, a) in axes.iter().enumerate() {
+        features.extend(axes[i..].iter().map(|b| format!("{row}: {a}, {b}")));
+    }
+    features.push(row);
+    features
 }
 
 fn write_chunk(

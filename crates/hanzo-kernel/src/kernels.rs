@@ -27,11 +27,16 @@ pub enum Number {
     F16,
     /// Brain float.
     Bf16,
+    /// Signed bytes in blocks of 32 with an f16 scale, laid out as [`Planes`](crate::Planes) lays a tensor of the format; of a
+    /// cache alone.
+    Q8_0,
 }
 
 impl Number {
-    /// Every number type.
+    /// Every type of activations.
     pub const ALL: &[Self] = &[Self::F32, Self::F16, Self::Bf16];
+    /// Every type of a cache.
+    pub const CACHE: &[Self] = &[Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
 
     /// Its name in conditions and specialisations, and its prelude.
     fn names(self) -> (&'static str, &'static str) {
@@ -39,6 +44,7 @@ impl Number {
             Self::F32 => ("f32", "number/f32"),
             Self::F16 => ("f16", "number/f16"),
             Self::Bf16 => ("bf16", "number/bf16"),
+            Self::Q8_0 => ("q8", "number/q8"),
         }
     }
 }
@@ -67,6 +73,11 @@ const fn plain(name: &'static str, choices: &'static [Choice]) -> Kernel {
 /// A kernel without weights, on every number type.
 const fn typed(name: &'static str, choices: &'static [Choice]) -> Kernel {
     Kernel { name, formats: Formats::None, numbers: Number::ALL, choices }
+}
+
+/// A kernel on a cache of any type.
+const fn cached(name: &'static str, choices: &'static [Choice]) -> Kernel {
+    Kernel { name, formats: Formats::None, numbers: Number::CACHE, choices }
 }
 
 /// A kernel that reads any weight, with f32.
@@ -98,6 +109,9 @@ const MATRIX: &[Value] = &[Value::Word("matrix")];
 /// Sides of the cooperative matrices of devices, and threads of the subgroups that hold one.
 const SIDES: &[Value] = &[Value::U32(8), Value::U32(16)];
 const SUBGROUPS: &[Value] = &[Value::U32(32)];
+/// AMD's gfx9 has 64 threads, and matrices of 16.
+const WIDE_SIDES: &[Value] = &[Value::U32(16)];
+const WIDE_SUBGROUPS: &[Value] = &[Value::U32(64)];
 const ONE: &[Value] = &[Value::U32(1)];
 const FEW: &[Value] = &[Value::U32(1), Value::U32(4)];
 const COLUMNS: &[Value] = &[Value::U32(1), Value::U32(2), Value::U32(4), Value::U32(8)];
@@ -107,23 +121,23 @@ pub static KERNELS: &[Kernel] = &[
     plain("add", &[]),
     plain("argmax", &[]),
     plain("attention_combine", &[("SINKS", EITHER)]),
-    typed(
+    cached(
         "attention_decode",
         &[("HEAD_MAX", HEAD_MAX), ("HEADS", HEADS), ("SPLIT", NO), ("SINKS", EITHER), ("SOFTCAP", EITHER)],
     ),
     // The sinks of a split range are added where its parts are joined.
-    typed(
+    cached(
         "attention_decode",
         &[("HEAD_MAX", HEAD_MAX), ("HEADS", HEADS), ("SPLIT", YES), ("SINKS", NO), ("SOFTCAP", EITHER)],
     ),
-    typed("attention_prefill", &[("HEAD_MAX", HEAD_MAX), ("SINKS", EITHER), ("SOFTCAP", EITHER)]),
+    cached("attention_prefill", &[("HEAD_MAX", HEAD_MAX), ("SINKS", EITHER), ("SOFTCAP", EITHER)]),
     typed("cast", &[("FROM_F32", EITHER)]),
     plain("copy_strided", &[]),
     weights("dequantize"),
     weights("embed"),
     plain("gated_activation", &[("ACTIVATION", ACTIVATIONS)]),
     plain("gather_rows", &[]),
-    typed("kv_append", &[]),
+    cached("kv_append", &[]),
     plain("layer_norm", &[("BIAS", EITHER)]),
     plain("moe_combine", &[]),
     plain("moe_plan", &[("TILE_ROWS", &[Value::U32(64)])]),
@@ -139,6 +153,20 @@ pub static KERNELS: &[Kernel] = &[
         "qmatmul",
         &[("CORE", MATRIX), ("TILE", SIDES), ("SUBGROUP", SUBGROUPS), ("MOE", YES), ("BIAS", NO)],
     ),
+    floats(
+        "qmatmul",
+        &[
+            ("CORE", MATRIX),
+            ("TILE", WIDE_SIDES),
+            ("SUBGROUP", WIDE_SUBGROUPS),
+            ("MOE", NO),
+            ("BIAS", EITHER),
+        ],
+    ),
+    floats(
+        "qmatmul",
+        &[("CORE", MATRIX), ("TILE", WIDE_SIDES), ("SUBGROUP", WIDE_SUBGROUPS), ("MOE", YES), ("BIAS", NO)],
+    ),
     floats("qmatvec", &[("INT8", NO), ("MOE", NO), ("BIAS", EITHER), ("COLS", FEW)]),
     floats("qmatvec", &[("INT8", NO), ("MOE", YES), ("BIAS", NO), ("COLS", ONE)]),
     bytes("qmatvec", &[("INT8", YES), ("MOE", NO), ("BIAS", EITHER), ("COLS", COLUMNS)]),
@@ -147,7 +175,7 @@ pub static KERNELS: &[Kernel] = &[
     plain("rms_norm", &[("ADD", EITHER), ("WEIGHT", EITHER), ("QUANTIZE", EITHER)]),
     plain("rope", &[("ADJACENT", EITHER)]),
     plain("rope_angles", &[]),
-    typed("rope_append", &[("ADJACENT", EITHER), ("NORM", EITHER)]),
+    cached("rope_append", &[("ADJACENT", EITHER), ("NORM", EITHER)]),
     plain("route", &[("RENORMALIZE", EITHER)]),
     plain("scatter_rows", &[]),
     plain("softcap", &[]),
@@ -291,13 +319,15 @@ impl Spec {
     }
 
     /// Whether a target has what it needs: Metal's matrices have a side of 8, those of CUDA and HIP one of 16; Vulkan's
-    /// devices say which.
+    /// devices say which. Subgroups of 64 threads are AMD's alone.
     pub fn suits(&self, target: Target) -> bool {
-        let side = self.constants.iter().find(|(name, _)| *name == "TILE").map(|(_, value)| *value);
-        match (side, target) {
+        let value = |name: &str| self.constants.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        let fits = match (value("TILE"), target) {
             (Some(Value::U32(8)), Target::Cuda | Target::Hip) | (Some(Value::U32(16)), Target::Msl) => false,
             (_, Target::SpirV | Target::Msl | Target::Cuda | Target::Hip) => true,
-        }
+        };
+        let is_wide = value("SUBGROUP") == Some(Value::U32(64));
+        fits && !(is_wide && matches!(target, Target::Msl | Target::Cuda))
     }
 
     /// Its WGSL.

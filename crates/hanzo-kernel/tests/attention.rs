@@ -4,8 +4,7 @@
 
 mod common;
 
-use common::{Gpu, Random, bytes_f32, bytes_u32, floats};
-use half::{bf16, f16};
+use common::{Gpu, Random, bytes_f32, bytes_u32, cache_bytes, cache_params, floats, round_to};
 use hanzo_kernel::{Number, Spec, Value};
 
 /// A batch and its cache.
@@ -27,22 +26,6 @@ struct Batch {
 }
 
 const SCALE: f32 = 0.3;
-
-fn rounded(number: Number, v: f32) -> f32 {
-    match number {
-        Number::F32 => v,
-        Number::F16 => f16::from_f32(v).to_f32(),
-        Number::Bf16 => bf16::from_f32(v).to_f32(),
-    }
-}
-
-fn bytes_of(number: Number, values: &[f32]) -> Vec<u8> {
-    match number {
-        Number::F32 => bytes_f32(values),
-        Number::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
-        Number::Bf16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
-    }
-}
 
 impl Batch {
     fn random(
@@ -76,10 +59,10 @@ impl Batch {
             for index in begin..end {
                 for head in 0..n_kv {
                     let at = batch.at(seq, index, head);
-                    for i in at..at + head_dim {
-                        if batch.k[i].is_nan() {
-                            batch.k[i] = rounded(number, random.unit());
-                            batch.v[i] = rounded(number, random.unit());
+                    if batch.k[at].is_nan() {
+                        for cache in [&mut batch.k, &mut batch.v] {
+                            cache[at..at + head_dim].copy_from_slice(&random.units(head_dim));
+                            round_to(number, &mut cache[at..at + head_dim]);
                         }
                     }
                 }
@@ -127,8 +110,8 @@ impl Batch {
         };
         vec![
             ("q", bytes_f32(&self.q)),
-            ("k_cache", bytes_of(self.number, &self.k)),
-            ("v_cache", bytes_of(self.number, &self.v)),
+            ("k_cache", cache_bytes(self.number, &self.k)),
+            ("v_cache", cache_bytes(self.number, &self.v)),
             ("block_tables", bytes_u32(&self.tables)),
             ("row_seq", column(|r| r.0)),
             ("row_begin", column(|r| r.1)),
@@ -145,8 +128,10 @@ impl Batch {
         [64, 128, 256].into_iter().find(|&max| self.head_dim <= max).unwrap() as u32
     }
 
-    fn floats(&self) -> [u32; 2] {
-        [SCALE.to_bits(), self.softcap.unwrap_or(0.0).to_bits()]
+    /// The last parameters of both kernels.
+    fn rest(&self) -> Vec<u32> {
+        let floats = [SCALE.to_bits(), self.softcap.unwrap_or(0.0).to_bits()];
+        [&floats[..], &cache_params(self.number, self.k.len())].concat()
     }
 
     fn run(
@@ -176,7 +161,7 @@ impl Batch {
         let spec = Spec::find("attention_decode", None, Some(self.number), &constants).unwrap();
         let (n_rows, fours) = (self.rows.len(), self.head_dim / 4);
         let sizes = [self.n_heads, self.n_kv, fours, self.max_blocks, n_splits].map(|v| v as u32);
-        let params = [&sizes[..], &self.floats()].concat();
+        let params = [&sizes[..], &self.rest()].concat();
         let grid = [n_rows as u32, (self.n_heads / heads) as u32, n_splits as u32];
         let out = vec![0xff; self.q.len() * 4];
         if !split {
@@ -198,7 +183,7 @@ impl Batch {
         let spec = Spec::find("attention_prefill", None, Some(self.number), &constants).unwrap();
         let n_rows = self.rows.len();
         let sizes = [n_rows, self.n_heads, self.n_kv, self.head_dim / 4, self.max_blocks].map(|v| v as u32);
-        let params = [&sizes[..], &self.floats()].concat();
+        let params = [&sizes[..], &self.rest()].concat();
         let tile = if self.head_max() == 256 { 8 } else { 16 };
         let out = vec![0xff; self.q.len() * 4];
         let grid = [n_rows.div_ceil(tile) as u32, self.n_heads as u32, 1];
@@ -223,13 +208,14 @@ fn single_rows_attend() {
     let mut random = Random(20);
     // A row alone, one of 300, a window in the middle, one past a block.
     let rows = [(0, 0, 1), (1, 0, 300), (2, 77, 170), (1, 0, 33)];
-    for (i, (shape, heads)) in
-        [([4, 2, 64], 2), ([8, 1, 128], 8), ([3, 3, 80], 1), ([4, 1, 256], 4), ([2, 1, 12], 1)]
-            .into_iter()
-            .enumerate()
-    {
+    let shapes = [([4, 2, 64], 2), ([8, 1, 128], 8), ([3, 3, 80], 1), ([4, 1, 256], 4), ([2, 1, 12], 1)];
+    let plain = shapes.into_iter().enumerate().map(|(i, shape)| (i, shape, Number::ALL));
+    // Heads of whole blocks, odd numbers of them too.
+    let shapes = [([4, 2, 64], 2), ([3, 3, 96], 1), ([4, 1, 256], 4), ([2, 1, 32], 1)];
+    let blocks = shapes.into_iter().enumerate().map(|(i, shape)| (i, shape, &[Number::Q8_0][..]));
+    for (i, (shape, heads), numbers) in plain.chain(blocks) {
         for n_splits in [1, 5] {
-            let number = Number::ALL[(i + n_splits) % 3];
+            let number = numbers[(i + n_splits) % numbers.len()];
             let mut batch = Batch::random(shape, number, &rows, &mut random);
             batch.softcap = (i % 2 == 1).then_some(2.0);
             batch.sinks = (i % 3 != 1).then(|| random.units(shape[0]));
@@ -246,9 +232,13 @@ fn tiles_of_rows_attend() {
     let mut rows: Vec<(usize, usize, usize)> = (0..21).map(|i| (0, 0, 50 + i)).collect();
     rows.extend((0..30usize).map(|i| (2, (60 + i).saturating_sub(40), 60 + i)));
     rows.push((1, 3, 100));
-    for (i, shape) in [[4, 2, 64], [2, 1, 128], [2, 2, 80], [2, 1, 256]].into_iter().enumerate() {
+    let shapes = [[4, 2, 64], [2, 1, 128], [2, 2, 80], [2, 1, 256]];
+    let plain = shapes.into_iter().enumerate().map(|(i, shape)| (i, shape, Number::ALL));
+    let shapes = [[4, 2, 32], [2, 1, 96], [2, 1, 256]];
+    let blocks = shapes.into_iter().enumerate().map(|(i, shape)| (i, shape, &[Number::Q8_0][..]));
+    for (i, shape, numbers) in plain.chain(blocks) {
         for j in 0..2 {
-            let number = Number::ALL[(i + j) % 3];
+            let number = numbers[(i + j) % numbers.len()];
             let mut batch = Batch::random(shape, number, &rows, &mut random);
             batch.softcap = (i % 2 == j).then_some(2.0);
             batch.sinks = (i % 2 == 0).then(|| random.units(shape[0]));

@@ -16,12 +16,9 @@ const K_PLAIN: usize = 77;
 struct Count {
     n: usize,
     n_bad: usize,
-    /// Zeros where the result, or the scale it is a multiple of, is a subnormal number: some devices flush those.
+    /// Zeros where the result is a subnormal number: some devices flush those.
     n_flushed: usize,
 }
-
-/// A subnormal scale times the largest quant is less.
-const OF_SUBNORMAL_SCALES: f32 = 128.0 * f32::MIN_POSITIVE;
 
 fn compare(got: &[f32], want: &[f32]) -> Count {
     let mut count = Count { n: want.len(), ..Count::default() };
@@ -29,7 +26,7 @@ fn compare(got: &[f32], want: &[f32]) -> Count {
         if got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan() {
             continue;
         }
-        if want.abs() < OF_SUBNORMAL_SCALES && *got == 0.0 {
+        if want.abs() < f32::MIN_POSITIVE && *got == 0.0 {
             count.n_flushed += 1;
         } else {
             count.n_bad += 1;
@@ -49,7 +46,11 @@ fn every_format_decodes_to_the_bits_of_the_cpu() {
     for spec in &specs {
         let format = spec.format.unwrap();
         let k = if format.block_elems == 1 { K_PLAIN } else { K };
-        let bytes = random.bytes(format.bytes_of(N_ROWS * k).unwrap());
+        let mut bytes = random.bytes(format.bytes_of(N_ROWS * k).unwrap());
+        // A scale that leads its block is subnormal here and there, as E8M0 or as f32; quants times it may be normal.
+        for block in bytes.chunks_exact_mut(format.block_bytes.max(4)).step_by(5) {
+            (block[0], block[2], block[3]) = (block[0] & 1, block[2] & 0x7f, block[3] & 0x80);
+        }
         let mut want = vec![0.0; N_ROWS * k];
         (format.decode)(&bytes, &mut want);
         let planes = Planes::new(format, N_ROWS, k).unwrap();

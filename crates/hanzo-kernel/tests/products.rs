@@ -7,8 +7,7 @@
 
 mod common;
 
-use common::{Gpu, Random, bytes_f32, bytes_u32, floats, words};
-use half::{bf16, f16};
+use common::{Gpu, Random, bytes_f32, bytes_u32, cache_bytes, floats, round_to, words};
 use hanzo_kernel::{Number, Planes, Spec, Value, is_supported, table_words};
 use hanzo_quant::{FORMATS, Format, Unpack};
 
@@ -67,20 +66,10 @@ struct Activations {
 
 impl Activations {
     fn random(number: Number, n: usize, random: &mut Random) -> Self {
-        let values = random.units(n);
-        match number {
-            Number::F32 => Self { bytes: bytes_f32(&values), values },
-            Number::F16 => {
-                let half: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();
-                let bytes = half.iter().flat_map(|h| h.to_le_bytes()).collect();
-                Self { bytes, values: half.iter().map(|h| h.to_f32()).collect() }
-            }
-            Number::Bf16 => {
-                let half: Vec<bf16> = values.iter().map(|&v| bf16::from_f32(v)).collect();
-                let bytes = half.iter().flat_map(|h| h.to_le_bytes()).collect();
-                Self { bytes, values: half.iter().map(|h| h.to_f32()).collect() }
-            }
-        }
+        let mut values = random.units(n);
+        let bytes = cache_bytes(number, &values);
+        round_to(number, &mut values);
+        Self { values, bytes }
     }
 }
 

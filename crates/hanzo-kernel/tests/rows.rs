@@ -3,27 +3,13 @@
 
 mod common;
 
-use common::{Gpu, Random, bytes_f32, bytes_u32, floats, words};
+use common::{
+    Gpu, Random, assert_near, bytes_f32, bytes_u32, cache_bytes, cache_values, find, flag, floats, round_to,
+    words,
+};
 use half::{bf16, f16};
 use hanzo_kernel::{Number, Planes, Spec, Value, table_words};
 use hanzo_quant::Format;
-
-fn find(kernel: &str, number: Option<Number>, constants: &[(&str, Value)]) -> Spec {
-    Spec::find(kernel, None, number, constants).unwrap()
-}
-
-fn flag(name: &str, on: bool) -> (&str, Value) {
-    (name, Value::Bool(on))
-}
-
-/// Every result within `tolerance` of its value, relative to the larger of the value and 1.
-fn assert_near(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
-    assert_eq!(got.len(), want.len(), "{what}");
-    for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        let error = (f64::from(*got) - want).abs();
-        assert!(error <= tolerance * want.abs().max(1.0), "{what}[{i}] is {got} instead of {want}");
-    }
-}
 
 #[test]
 fn elementwise_kernels_equal_f64() {
@@ -209,15 +195,16 @@ fn numbers_are_cast_and_tensors_copied() {
         2048.5,
     ]);
     for &number in Number::ALL {
-        let bytes = number_bytes(number) * values.len();
+        let bytes = cache_bytes(number, &values).len();
         let result = gpu.run(
             &find("cast", Some(number), &[flag("FROM_F32", true)]),
             &[("src", &bytes_f32(&values)), ("out", &vec![0; bytes])],
             &[values.len() as u32 / 4],
             [1, 1, 1],
         );
-        let want: Vec<f32> = values.iter().map(|v| rounded(number, *v)).collect();
-        assert_eq!(numbers(number, &result["out"]), want, "{number:?}");
+        let mut want = values.clone();
+        round_to(number, &mut want);
+        assert_eq!(cache_values(number, &result["out"]), want, "{number:?}");
         let back = gpu.run(
             &find("cast", Some(number), &[flag("FROM_F32", false)]),
             &[("src", &result["out"]), ("out", &vec![0; 4 * values.len()])],
@@ -268,7 +255,12 @@ fn check_bytes(values: &[f32], quants: &[u8], meta: &[u8]) {
 #[test]
 fn activations_quantise_from_every_number_type() {
     let Some(gpu) = Gpu::open("activations_quantise_from_every_number_type") else { return };
-    let mut values = Random(6).units(32 * 41);
+    let n_groups = 1041;
+    let mut values = Random(6).units(32 * n_groups);
+    // Groups of all sizes.
+    for (g, group) in values.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        group.iter_mut().for_each(|v| *v *= 2f32.powi(g as i32 % 20 - 10));
+    }
     // A group of zeros has the scale zero.
     values[64..96].fill(0.0);
     for (number, bytes, exact) in [
@@ -286,8 +278,22 @@ fn activations_quantise_from_every_number_type() {
     ] {
         let (q, meta) = (vec![0xff; values.len()], vec![0xff; values.len() / 4]);
         let buffers: [(&str, &[u8]); 3] = [("x", &bytes), ("x_q", &q), ("x_meta", &meta)];
-        let result = gpu.run(&find("quantize", Some(number), &[]), &buffers, &[41], [1, 1, 1]);
+        let result = gpu.run(&find("quantize", Some(number), &[]), &buffers, &[n_groups as u32], [3, 1, 1]);
         check_bytes(&exact, &result["x_q"], &result["x_meta"]);
+        // Bit for bit what correctly rounded division gives.
+        for (g, values) in exact.as_chunks::<32>().0.iter().enumerate() {
+            let largest = values.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            assert_eq!(
+                f32::from_bits(words(&result["x_meta"])[2 * g]),
+                largest / 127.0,
+                "scale of group {g}"
+            );
+            for (i, value) in values.iter().enumerate() {
+                let quant = result["x_q"][32 * g + i] as i8;
+                assert_eq!(f32::from(quant), (value * inverse).round_ties_even(), "{value} of {largest}");
+            }
+        }
     }
 }
 
@@ -355,159 +361,6 @@ fn angles_are_exact_far_out() {
         }
     }
     assert_near("angles", &floats(&result["out"]), &want, 2.5e-7);
-}
-
-struct Heads {
-    n_rows: usize,
-    n_heads: usize,
-    head_dim: usize,
-    n_pairs: usize,
-}
-
-/// `[rows, heads, head_dim]` rotated by `[rows, pairs, 2]`.
-fn rotated(x: &[f64], angles: &[f32], h: &Heads, adjacent: bool) -> Vec<f64> {
-    let mut y = x.to_vec();
-    for (i, head) in y.chunks_exact_mut(h.head_dim).enumerate() {
-        for p in 0..h.n_pairs {
-            let (a, b) = if adjacent { (2 * p, 2 * p + 1) } else { (p, p + h.n_pairs) };
-            let angle = &angles[(i / h.n_heads * h.n_pairs + p) * 2..][..2];
-            let (cos, sin) = (f64::from(angle[0]), f64::from(angle[1]));
-            (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
-        }
-    }
-    y
-}
-
-fn wide(x: &[f32]) -> Vec<f64> {
-    x.iter().copied().map(f64::from).collect()
-}
-
-#[test]
-fn rotations_equal_f64() {
-    let Some(gpu) = Gpu::open("rotations_equal_f64") else { return };
-    let mut random = Random(10);
-    let h = Heads { n_rows: 3, n_heads: 5, head_dim: 22, n_pairs: 9 };
-    let x = random.units(h.n_rows * h.n_heads * h.head_dim);
-    let angles = random.units(h.n_rows * h.n_pairs * 2);
-    for adjacent in [false, true] {
-        let n = (h.n_rows * h.n_heads * h.n_pairs) as u32;
-        let result = gpu.run(
-            &find("rope", None, &[flag("ADJACENT", adjacent)]),
-            &[("angles", &bytes_f32(&angles)), ("x", &bytes_f32(&x))],
-            &[n, h.n_pairs as u32, h.n_heads as u32, h.head_dim as u32],
-            [1, 1, 1],
-        );
-        assert_near("rope", &floats(&result["x"]), &rotated(&wide(&x), &angles, &h, adjacent), 1e-6);
-    }
-}
-
-fn number_bytes(number: Number) -> usize {
-    if number == Number::F32 { 4 } else { 2 }
-}
-
-fn numbers(number: Number, bytes: &[u8]) -> Vec<f32> {
-    let halves = || bytes.as_chunks::<2>().0.iter();
-    match number {
-        Number::F32 => floats(bytes),
-        Number::F16 => halves().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
-        Number::Bf16 => halves().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
-    }
-}
-
-fn rounded(number: Number, v: f32) -> f32 {
-    match number {
-        Number::F32 => v,
-        Number::F16 => f16::from_f32(v).to_f32(),
-        Number::Bf16 => bf16::from_f32(v).to_f32(),
-    }
-}
-
-/// The place in a cache `[block, heads, 32, head_dim]`.
-fn cache_place(slot: u32, head: usize, n_heads: usize, head_dim: usize) -> usize {
-    ((slot as usize / 32 * n_heads + head) * 32 + slot as usize % 32) * head_dim
-}
-
-#[test]
-fn rows_are_appended_to_the_cache() {
-    let Some(gpu) = Gpu::open("rows_are_appended_to_the_cache") else { return };
-    let mut random = Random(11);
-    let (n_heads, head_dim) = (3, 20);
-    let slots = [65u32, 0, 31, 95];
-    let x = random.units(slots.len() * n_heads * head_dim);
-    for &number in Number::ALL {
-        let cache = vec![0; 3 * n_heads * 32 * head_dim * number_bytes(number)];
-        let result = gpu.run(
-            &find("kv_append", Some(number), &[]),
-            &[("x", &bytes_f32(&x)), ("slots", &bytes_u32(&slots)), ("cache", &cache)],
-            &[x.len() as u32 / 4, n_heads as u32, head_dim as u32 / 4],
-            [1, 1, 1],
-        );
-        let mut want = vec![0.0; 3 * n_heads * 32 * head_dim];
-        for (i, x) in x.chunks_exact(head_dim).enumerate() {
-            let to = cache_place(slots[i / n_heads], i % n_heads, n_heads, head_dim);
-            want[to..to + head_dim].iter_mut().zip(x).for_each(|(w, x)| *w = rounded(number, *x));
-        }
-        assert_eq!(numbers(number, &result["cache"]), want, "{number:?}");
-    }
-}
-
-#[test]
-fn the_fused_rotation_equals_its_parts() {
-    let Some(gpu) = Gpu::open("the_fused_rotation_equals_its_parts") else { return };
-    let mut random = Random(12);
-    let (n_rows, n_heads, n_kv, head_dim, n_pairs) = (3usize, 4usize, 2usize, 80usize, 32usize);
-    let q = random.units(n_rows * n_heads * head_dim);
-    let (k, v) = (random.units(n_rows * n_kv * head_dim), random.units(n_rows * n_kv * head_dim));
-    let angles = random.units(n_rows * n_pairs * 2);
-    let (q_weight, k_weight) = (random.units(head_dim), random.units(head_dim));
-    let slots = [33u32, 2, 63];
-    for (norm, adjacent, number) in
-        [(true, false, Number::F16), (false, true, Number::F32), (true, true, Number::Bf16)]
-    {
-        let cache = vec![0; 2 * n_kv * 32 * head_dim * number_bytes(number)];
-        let buffers = [
-            ("q", bytes_f32(&q)),
-            ("k", bytes_f32(&k)),
-            ("v", bytes_f32(&v)),
-            ("angles", bytes_f32(&angles)),
-            ("slots", bytes_u32(&slots)),
-            ("q_weight", bytes_f32(&q_weight)),
-            ("k_weight", bytes_f32(&k_weight)),
-            ("k_cache", cache.clone()),
-            ("v_cache", cache),
-        ];
-        let buffers: Vec<(&str, &[u8])> = buffers.iter().map(|(n, b)| (*n, &b[..])).collect();
-        let params = [n_rows, n_heads, n_kv, head_dim, n_pairs].map(|v| v as u32);
-        let result = gpu.run(
-            &find("rope_append", Some(number), &[flag("NORM", norm), flag("ADJACENT", adjacent)]),
-            &buffers,
-            &[&params[..], &[1e-6f32.to_bits()]].concat(),
-            [2, (n_heads + 2 * n_kv) as u32, 1],
-        );
-        let normed = |x: &[f32], weight: &[f32]| -> Vec<f64> {
-            let mut y = wide(x);
-            for head in y.chunks_exact_mut(head_dim).filter(|_| norm) {
-                let mean = head.iter().map(|v| v * v).sum::<f64>() / head_dim as f64;
-                let factor = 1.0 / (mean + 1e-6).sqrt();
-                head.iter_mut().zip(weight).for_each(|(v, w)| *v *= factor * f64::from(*w));
-            }
-            y
-        };
-        let h = Heads { n_rows, n_heads, head_dim, n_pairs };
-        let want = rotated(&normed(&q, &q_weight), &angles, &h, adjacent);
-        assert_near("q", &floats(&result["q"]), &want, 2e-6);
-        let h = Heads { n_heads: n_kv, ..h };
-        let keys = rotated(&normed(&k, &k_weight), &angles, &h, adjacent);
-        let tolerance = [1e-6, 6e-4, 5e-3][number as usize];
-        for (name, rows) in [("k_cache", keys), ("v_cache", wide(&v))] {
-            let mut want = vec![0.0; 2 * n_kv * 32 * head_dim];
-            for (i, row) in rows.chunks_exact(head_dim).enumerate() {
-                let to = cache_place(slots[i / n_kv], i % n_kv, n_kv, head_dim);
-                want[to..to + head_dim].copy_from_slice(row);
-            }
-            assert_near(name, &numbers(number, &result[name]), &want, tolerance);
-        }
-    }
 }
 
 #[test]

@@ -27,6 +27,10 @@ struct Params {
     n_splits: u32,
     scale: f32,
     softcap: f32,
+//@if NUMBER == q8
+    // The first word of quants in a cache (both are of one length).
+    cache_quants: u32,
+//@end
 }
 var<immediate> p: Params;
 
@@ -57,7 +61,7 @@ fn score(base: u32, end: u32, seq: u32, kv_head: u32, at: Lane) {
         if (inside) {
             let key = cache_at(seq, kv_head, position);
             for (var d = lane; d < p.head_fours; d += 8u) {
-                let k = from_num4(k_cache[key + d]);
+                let k = from_num4(key_at(key + d));
                 for (var h = 0u; h < HEADS; h++) {
                     products[h] += dot(queries[h * WIDTH + d], k);
                 }
@@ -140,7 +144,7 @@ fn main(
         }
         if (d < p.head_fours) {
             for (var i = depth; i < min(TURN, end - base); i += DEPTH) {
-                let v = from_num4(v_cache[cache_at(seq, kv_head, base + i) + d]);
+                let v = from_num4(value_at(cache_at(seq, kv_head, base + i) + d));
                 for (var h = 0u; h < HEADS; h++) {
                     acc[h] += scores[h * TURN + i] * v;
                 }

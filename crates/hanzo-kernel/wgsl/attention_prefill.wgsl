@@ -37,6 +37,10 @@ struct Params {
     max_blocks: u32,
     scale: f32,
     softcap: f32,
+//@if NUMBER == q8
+    // The first word of quants in a cache (both are of one length).
+    cache_quants: u32,
+//@end
 }
 var<immediate> p: Params;
 
@@ -79,13 +83,13 @@ fn load(values: bool, run: Run, base: u32, kv_head: u32, at: Lane) {
         let key = i / p.head_fours;
         let d = i - key * p.head_fours;
         let position = base + key;
-        var cell = to_num4(vec4<f32>(0.0));
+        var cell = Num4();
         if (position >= run.begin && position < run.stop) {
             let place = cache_at(run.seq, kv_head, position) + d;
             if (values) {
-                cell = v_cache[place];
+                cell = value_at(place);
             } else {
-                cell = k_cache[place];
+                cell = key_at(place);
             }
         }
         cells[key * STRIDE + d] = cell;

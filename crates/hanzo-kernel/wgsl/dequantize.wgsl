@@ -42,11 +42,11 @@ fn main(
 //@else
         let u = unpack(g);
         for (var q = 0u; q < 4u; q++) {
-            let lo = vec4<f32>(unpack4xI8(u.lo[q])) * u.scales.x - u.minima.x;
+            let lo = four_of(u.lo[q], u.scales.x, u.minima.x);
             put(row, first + q * 4u, lo);
         }
         for (var q = 0u; q < 4u; q++) {
-            let hi = vec4<f32>(unpack4xI8(u.hi[q])) * u.scales.y - u.minima.y;
+            let hi = four_of(u.hi[q], u.scales.y, u.minima.y);
             put(row, first + 16u + q * 4u, hi);
         }
 //@end

@@ -49,8 +49,8 @@ fn main(
 //@else
         let u = unpack(g);
         for (var q = 0u; q < 4u; q++) {
-            let lo = vec4<f32>(unpack4xI8(u.lo[q])) * u.scales.x - u.minima.x;
-            let hi = vec4<f32>(unpack4xI8(u.hi[q])) * u.scales.y - u.minima.y;
+            let lo = four_of(u.lo[q], u.scales.x, u.minima.x);
+            let hi = four_of(u.hi[q], u.scales.y, u.minima.y);
             put(t, group * 32u + q * 4u, select(vec4<f32>(0.0), lo, known));
             put(t, group * 32u + 16u + q * 4u, select(vec4<f32>(0.0), hi, known));
         }

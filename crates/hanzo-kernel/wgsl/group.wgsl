@@ -14,6 +14,11 @@ fn symmetric(lo: vec4<u32>, hi: vec4<u32>, scales: vec2<f32>) -> Group {
     return Group(lo, hi, scales, vec2<f32>(0.0));
 }
 
+// Four elements of a word of quants. `scaled` comes with the format.
+fn four_of(word: u32, scale: f32, minimum: f32) -> vec4<f32> {
+    return scaled(vec4<f32>(unpack4xI8(word)), scale) - minimum;
+}
+
 // The number whose bits are an IEEE half float.
 fn half_float(bits: u32) -> f32 {
     return unpack2x16float(bits).x;

@@ -3,6 +3,7 @@
 // A group has 8 words of quants, and in `x_meta` its scale and the sums of quants 0 to 15 and 16 to 31 as two 16-bit
 // integers: value = scale · quant. The sums serve formats with minima.
 //@import eight
+//@import quotient
 
 struct Quantized {
     // Four quants.
@@ -15,8 +16,10 @@ struct Quantized {
 fn quantize_group(v: vec4<f32>) -> Quantized {
     let a = abs(v);
     let largest = max_of_8(max(max(a.x, a.y), max(a.z, a.w)));
-    let scale = largest / 127.0;
-    let inverse = select(0.0, 127.0 / largest, largest > 0.0);
+    // Below, the scale would be no normal number.
+    let is_zero = largest < 1e-35;
+    let scale = select(quotient(largest, 127.0), 0.0, is_zero);
+    let inverse = select(quotient(127.0, largest), 0.0, is_zero);
     let q = vec4<i32>(clamp(round(v * inverse), vec4<f32>(-127.0), vec4<f32>(127.0)));
     var sum = q.x + q.y + q.z + q.w;
     sum += subgroupShuffleXor(sum, 1u);

@@ -81,9 +81,9 @@ fn weight_four(g: u32, q: u32) -> vec4<f32> {
 //@else
 fn weight_four(u: Group, q: u32) -> vec4<f32> {
     if (q < 4u) {
-        return vec4<f32>(unpack4xI8(u.lo[q])) * u.scales.x - u.minima.x;
+        return four_of(u.lo[q], u.scales.x, u.minima.x);
     }
-    return vec4<f32>(unpack4xI8(u.hi[q - 4u])) * u.scales.y - u.minima.y;
+    return four_of(u.hi[q - 4u], u.scales.y, u.minima.y);
 }
 //@end
 //@end

@@ -2,11 +2,14 @@
 // keys and values into the cache. One workgroup a (row, head): query heads, then key heads, then value heads.
 //
 // NORM: heads of q and k are normed first (q and k norm). Queries are rotated in place; keys and values go to the caches
-// [block, K, 32, head_dim] of the number type. head_dim is a multiple of 4 and at most 256. Equal to rms_norm, rope and
-// kv_append one after the other, up to the order of the sum of squares.
+// [block, K, 32, head_dim] of the number type. head_dim is a multiple of 4, of 32 for q8_0, and at most 256. Equal to rms_norm,
+// rope and kv_append one after the other, up to the order of the sum of squares.
 //@import reduce
 //@import rotate
 //@import <number>
+//@if NUMBER == q8
+//@import q8
+//@end
 
 const WG: u32 = 64u;
 
@@ -18,6 +21,10 @@ struct Params {
     n_pairs: u32,
     // Added to the mean of squares.
     eps: f32,
+//@if NUMBER == q8
+    // The first word of quants in a cache (both are of one length).
+    cache_quants: u32,
+//@end
 }
 var<immediate> p: Params;
 
@@ -30,8 +37,13 @@ var<immediate> p: Params;
 @group(0) @binding(5) var<storage, read> k_weight: array<f32>;
 //@end
 @group(0) @binding(6) var<storage, read_write> q: array<f32>;
+//@if NUMBER == q8
+@group(0) @binding(7) var<storage, read_write> k_cache: array<atomic<u32>>;
+@group(0) @binding(8) var<storage, read_write> v_cache: array<atomic<u32>>;
+//@else
 @group(0) @binding(7) var<storage, read_write> k_cache: array<Num4>;
 @group(0) @binding(8) var<storage, read_write> v_cache: array<Num4>;
+//@end
 
 var<workgroup> head: array<f32, 256>;
 
@@ -60,6 +72,51 @@ fn turn(row: u32, is_query: bool, at: Lane) {
     }
     workgroupBarrier();
 }
+
+// Elements 4i to 4i + 3 of the head in workgroup memory.
+fn four_of_head(i: u32) -> vec4<f32> {
+    return vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]);
+}
+
+// The head in workgroup memory to its place in a cache, in fours.
+//@if NUMBER == q8
+// A head has at most as many fours as the workgroup threads. Two scales share a word, and others may write theirs now.
+fn append(is_key: bool, to: u32, at: Lane) {
+    let inside = at.idx < p.head_dim / 4u;
+    var v = vec4<f32>(0.0);
+    if (inside) {
+        v = four_of_head(at.idx);
+    }
+    let four = q8_four(v);
+    let place = to + at.idx;
+    let shift = 16u * ((place >> 3u) & 1u);
+    if (inside && is_key) {
+        atomicStore(&k_cache[p.cache_quants + place], four.word);
+        if ((place & 7u) == 0u) {
+            atomicAnd(&k_cache[place >> 4u], ~(0xffffu << shift));
+            atomicOr(&k_cache[place >> 4u], four.scale << shift);
+        }
+    }
+    if (inside && !is_key) {
+        atomicStore(&v_cache[p.cache_quants + place], four.word);
+        if ((place & 7u) == 0u) {
+            atomicAnd(&v_cache[place >> 4u], ~(0xffffu << shift));
+            atomicOr(&v_cache[place >> 4u], four.scale << shift);
+        }
+    }
+}
+//@else
+fn append(is_key: bool, to: u32, at: Lane) {
+    for (var i = at.idx; i < p.head_dim / 4u; i += WG) {
+        let four = to_num4(four_of_head(i));
+        if (is_key) {
+            k_cache[to + i] = four;
+        } else {
+            v_cache[to + i] = four;
+        }
+    }
+}
+//@end
 
 @compute @workgroup_size(WG)
 fn main(
@@ -100,14 +157,7 @@ fn main(
             }
             let slot = slots[row];
             let to = (((slot >> 5u) * p.n_kv_heads + kv_head) * 32u + (slot & 31u)) * (p.head_dim / 4u);
-            for (var i = at.idx; i < p.head_dim / 4u; i += WG) {
-                let four = to_num4(vec4<f32>(head[4u * i], head[4u * i + 1u], head[4u * i + 2u], head[4u * i + 3u]));
-                if (is_key) {
-                    k_cache[to + i] = four;
-                } else {
-                    v_cache[to + i] = four;
-                }
-            }
+            append(is_key, to, at);
         }
         // The next row writes the head again.
         workgroupBarrier();

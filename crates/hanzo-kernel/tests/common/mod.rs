@@ -18,7 +18,9 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use hanzo_kernel::{Binding, Checks, Code, Interface, Spec, Target, lower};
+use half::{bf16, f16};
+use hanzo_kernel::{Binding, Checks, Code, Interface, Number, Planes, Spec, Target, Value, lower};
+use hanzo_quant::Format;
 
 /// A device.
 pub struct Gpu {
@@ -231,6 +233,87 @@ pub fn floats(bytes: &[u8]) -> Vec<f32> {
 /// Words of bytes.
 pub fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
+}
+
+/// A specialisation of a kernel without weights.
+pub fn find(kernel: &str, number: Option<Number>, constants: &[(&str, Value)]) -> Spec {
+    Spec::find(kernel, None, number, constants).unwrap()
+}
+
+/// A constant that is on or off.
+pub fn flag(name: &str, on: bool) -> (&str, Value) {
+    (name, Value::Bool(on))
+}
+
+/// Every result within `tolerance` of its value, relative to the larger of the value and 1.
+pub fn assert_near(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let error = (f64::from(*got) - want).abs();
+        assert!(error <= tolerance * want.abs().max(1.0), "{what}[{i}] is {got} instead of {want}");
+    }
+}
+
+/// Rounds values to a cache's type; those of q8_0 are whole blocks.
+pub fn round_to(number: Number, values: &mut [f32]) {
+    if number == Number::Q8_0 {
+        (q8_0().decode)(&q8_0_blocks(values), values);
+    } else {
+        values.copy_from_slice(&cache_values(number, &cache_bytes(number, values)));
+    }
+}
+
+fn q8_0() -> &'static Format {
+    Format::from_name("Q8_0").unwrap()
+}
+
+/// Values as a file has them; a block with a NaN is NaN.
+fn q8_0_blocks(values: &[f32]) -> Vec<u8> {
+    let mut blocks = vec![0; q8_0().bytes_of(values.len()).unwrap()];
+    for (values, block) in values.as_chunks::<32>().0.iter().zip(blocks.as_chunks_mut::<34>().0) {
+        q8_0().encode.unwrap()(values, None, block);
+        if values.iter().any(|v| v.is_nan()) {
+            block[..2].copy_from_slice(&f16::NAN.to_le_bytes());
+        }
+    }
+    blocks
+}
+
+/// Values as a cache of a type has them.
+pub fn cache_bytes(number: Number, values: &[f32]) -> Vec<u8> {
+    match number {
+        Number::F32 => bytes_f32(values),
+        Number::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
+        Number::Bf16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+        Number::Q8_0 => {
+            let planes = Planes::new(q8_0(), 1, values.len()).unwrap();
+            let mut device = vec![0; planes.bytes()];
+            planes.lay(&q8_0_blocks(values), &mut device).unwrap();
+            device
+        }
+    }
+}
+
+/// The values of a cache.
+pub fn cache_values(number: Number, bytes: &[u8]) -> Vec<f32> {
+    let halves = || bytes.as_chunks::<2>().0.iter();
+    match number {
+        Number::F32 => floats(bytes),
+        Number::F16 => halves().map(|b| f16::from_le_bytes(*b).to_f32()).collect(),
+        Number::Bf16 => halves().map(|b| bf16::from_le_bytes(*b).to_f32()).collect(),
+        Number::Q8_0 => {
+            // Scales of all blocks, then their quants; blocks are many, so that nothing is padded.
+            let (scales, quants) = bytes.split_at(bytes.len() / 17);
+            let scales: Vec<f32> =
+                scales.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect();
+            quants.iter().enumerate().map(|(i, q)| scales[i / 32] * f32::from(*q as i8)).collect()
+        }
+    }
+}
+
+/// The last parameter of kernels on a cache of `n` elements: where the quants of q8_0 begin.
+pub fn cache_params(number: Number, n: usize) -> Vec<u32> {
+    if number == Number::Q8_0 { vec![(n / 32 * 2 / 4) as u32] } else { Vec::new() }
 }
 
 /// A small generator (splitmix64), so that every run has the same data.

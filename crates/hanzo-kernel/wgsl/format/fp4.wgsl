@@ -2,6 +2,11 @@
 //@formats MXFP4 NVFP4
 //@import weight
 //@import group
+//@if FORMAT == MXFP4
+//@import scaled_subnormal
+//@else
+//@import scaled
+//@end
 //@import levels
 //@import <tables>
 //@import <fields>

@@ -4,6 +4,7 @@
 //@formats IQ1_S IQ1_M
 //@import weight
 //@import group
+//@import scaled
 //@import tables
 //@import <fields>
 

@@ -4,6 +4,7 @@
 //@formats IQ2_XXS IQ2_XS IQ2_S
 //@import weight
 //@import group
+//@import scaled
 //@import tables
 //@import signs
 //@import <fields>

@@ -2,6 +2,7 @@
 //@formats IQ3_XXS IQ3_S
 //@import weight
 //@import group
+//@import scaled
 //@import tables
 //@import signs
 //@import <fields>

@@ -2,6 +2,7 @@
 //@formats IQ4_NL IQ4_XS
 //@import weight
 //@import group
+//@import scaled
 //@import levels
 //@import <tables>
 //@import <fields>

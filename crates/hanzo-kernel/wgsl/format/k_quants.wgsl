@@ -2,6 +2,11 @@
 //@formats Q2_K Q3_K Q4_K Q5_K Q6_K Q8_K
 //@import weight
 //@import group
+//@if FORMAT == Q8_K
+//@import scaled_subnormal
+//@else
+//@import scaled
+//@end
 //@import <fields>
 
 //@if FORMAT == Q2_K || FORMAT == Q3_K

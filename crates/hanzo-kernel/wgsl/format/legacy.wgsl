@@ -4,6 +4,7 @@
 //@formats Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q8_1
 //@import weight
 //@import group
+//@import scaled
 //@import <fields>
 
 fn unpack(g: u32) -> Group {

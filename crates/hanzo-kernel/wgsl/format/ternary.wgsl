@@ -2,6 +2,7 @@
 //@formats TQ1_0 TQ2_0
 //@import weight
 //@import group
+//@import scaled
 //@import <fields>
 
 //@if FORMAT == TQ1_0

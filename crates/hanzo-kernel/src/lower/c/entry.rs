@@ -1,8 +1,8 @@
 //! Functions and the kernel: parameters, workgroup memory, ids, local variables.
 
 use naga::{
-    AddressSpace, ArraySize, Binding, BuiltIn, EntryPoint, Function, FunctionArgument, GlobalVariable,
-    Handle, StorageAccess, TypeInner,
+    AddressSpace, ArraySize, Binding, BuiltIn, EntryPoint, Expression, Function, FunctionArgument,
+    GlobalVariable, Handle, Literal, StorageAccess, TypeInner,
     proc::{GlobalCtx, NameKey},
     valid::FunctionInfo,
 };
@@ -122,6 +122,10 @@ impl<'a> Writer<'a> {
         if uses_subgroups(entry) {
             self.line(1, format!("static_assert({n_threads} % WAVE == 0, \"whole subgroups\");"));
         }
+        if let Some(size) = self.subgroup_size() {
+            let refusal = format!("this kernel is for subgroups of {size}");
+            self.line(1, format!("static_assert(WAVE == {size}u, \"{refusal}\");"));
+        }
         self.workgroup_memory(info)?;
         for (g, global) in self.globals(info) {
             if global.space == AddressSpace::Private {
@@ -142,6 +146,16 @@ impl<'a> Writer<'a> {
         self.last_statements(&mut body, &entry.function.body)?;
         self.line(0, "}");
         Ok(())
+    }
+
+    /// The size of subgroups that a kernel is made for, if it deals its work to them by the constant `SUBGROUP`.
+    fn subgroup_size(&self) -> Option<u32> {
+        let mut constants = self.module.constants.iter().map(|(_, constant)| constant);
+        let constant = constants.find(|c| c.name.as_deref() == Some("SUBGROUP"))?;
+        match self.module.global_expressions[constant.init] {
+            Expression::Literal(Literal::U32(size)) => Some(size),
+            _ => None,
+        }
     }
 
     /// Buffers in the order of their slots, then values.
