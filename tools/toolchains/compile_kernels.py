@@ -156,6 +156,7 @@ def run(job):
     version = NVRTC_VERSION if job.language == "cuda" else CLANG
     stub = "".join(f.read_text() for f in sorted(STUB.rglob("*")) if f.is_file()) if job.language == "msl" else ""
     key = [version, " ".join(job.options()), job.refused_for, stub, job.file.read_text()]
+    # The name of a file changes with the kernels before it, what is in it does not.
     mark = WORK / "passed" / hashlib.sha256("\0".join(key).encode()).hexdigest()
     if mark.exists():
         return None, None
@@ -189,12 +190,10 @@ def jobs_of(language, keep, all_targets):
         fits = all((WAVE_64 in name) == (arch == "gfx942") or "subgroup" not in name for name in names)
         return Job(language, file, arch, level, "" if fits else "this kernel is for subgroups of")
 
-    main = MAIN[language]
-    jobs = [job(file, names, main, 1) for file, names in every.items()]
-    # The main architecture of HIP again, for the registers that it spills.
-    others = OTHERS[language] if language == "cuda" else [main, *OTHERS[language]]
-    jobs += [job(file, names, arch, 3) for arch in others for file, names in some.items()]
-    return jobs
+    # The main architecture of HIP twice, for the registers that it spills.
+    others = OTHERS[language] if language == "cuda" else [MAIN[language], *OTHERS[language]]
+    jobs = [job(file, names, arch, 3) for arch in others for file, names in some.items()]
+    return jobs + [job(file, names, MAIN[language], 1) for file, names in every.items()]
 
 
 def main():

@@ -1,7 +1,7 @@
 //! Writes every kernel in a backend's language, for the compilers to look at: `lower TARGET FOLDER [KERNELS_A_FILE [cover]]`.
 //!
-//! CUDA and HIP kernels stand several to a file (`cuda_0007.cu`), which compiles faster than one by one; those made for
-//! subgroups of one size never share a file with others. `index.txt` has a line `file kernel specialisation` for each. With
+//! CUDA and HIP kernels stand several to a file (`cuda_0007.cu`), which compiles faster than one by one; a file has kernels of one
+//! row of the list, so that another row leaves it as it is. `index.txt` has a line `file kernel specialisation` for each. With
 //! `cover`, only as many are written as have every pair of values of a row's axes, and every format, once.
 
 use std::{collections::BTreeSet, error::Error, fmt::Write, fs, path::Path};
@@ -24,20 +24,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut index = String::new();
     let mut number = 0;
-    all.sort_by_key(subgroup_size);
-    for same_size in all.chunk_by(|a, b| subgroup_size(a) == subgroup_size(b)) {
-        for chunk in same_size.chunks(n_a_file) {
+    for row in all.chunk_by(|a, b| std::ptr::eq(a.kernel, b.kernel)) {
+        for chunk in row.chunks(n_a_file) {
             write_chunk(target, folder, number, chunk, &mut index)?;
             number += 1;
         }
     }
     fs::write(folder.join("index.txt"), index)?;
     Ok(())
-}
-
-/// The size of subgroups that a specialisation is made for, if for one alone.
-fn subgroup_size(spec: &Spec) -> Option<String> {
-    spec.constants.iter().find(|(name, _)| *name == "SUBGROUP").map(|(_, value)| format!("{value:?}"))
 }
 
 /// Few specialisations that together have what all have.

@@ -35,6 +35,8 @@ pub enum Number {
 impl Number {
     /// Every type of activations.
     pub const ALL: &[Self] = &[Self::F32, Self::F16, Self::Bf16];
+    /// Those of 16 bits.
+    pub const HALF: &[Self] = &[Self::F16, Self::Bf16];
     /// Every type of a cache.
     pub const CACHE: &[Self] = &[Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
 
@@ -103,6 +105,35 @@ const HEAD_MAX: &[Value] = &[Value::U32(64), Value::U32(128), Value::U32(256)];
 /// Query heads of a key/value head that one workgroup serves.
 const HEADS: &[Value] = &[Value::U32(1), Value::U32(2), Value::U32(4), Value::U32(8)];
 const ACTIVATIONS: &[Value] = &[Value::Word("silu"), Value::Word("gelu_erf"), Value::Word("gelu_tanh")];
+/// Those without a gate; `none` scales and shifts alone.
+const UNGATED: &[Value] = &[
+    Value::Word("none"),
+    Value::Word("silu"),
+    Value::Word("gelu_erf"),
+    Value::Word("gelu_tanh"),
+    Value::Word("sigmoid"),
+    Value::Word("relu"),
+    Value::Word("tanh"),
+    Value::Word("exp"),
+];
+const BINARY: &[Value] = &[
+    Value::Word("add"),
+    Value::Word("sub"),
+    Value::Word("mul"),
+    Value::Word("div"),
+    Value::Word("min"),
+    Value::Word("max"),
+];
+const REDUCTIONS: &[Value] = &[
+    Value::Word("sum"),
+    Value::Word("mean"),
+    Value::Word("squares"),
+    Value::Word("max"),
+    Value::Word("min"),
+];
+const CASTS: &[Value] = &[Value::Word("narrow"), Value::Word("widen"), Value::Word("keep")];
+/// Axes of a convolution: length, or height and width.
+const DIMS: &[Value] = &[Value::U32(1), Value::U32(2)];
 const FMA: &[Value] = &[Value::Word("fma")];
 const INT8: &[Value] = &[Value::Word("int8")];
 const MATRIX: &[Value] = &[Value::Word("matrix")];
@@ -118,6 +149,7 @@ const COLUMNS: &[Value] = &[Value::U32(1), Value::U32(2), Value::U32(4), Value::
 
 /// Every kernel.
 pub static KERNELS: &[Kernel] = &[
+    plain("activation", &[("ACTIVATION", UNGATED)]),
     plain("add", &[]),
     plain("argmax", &[]),
     plain("attention_combine", &[("SINKS", EITHER)]),
@@ -131,14 +163,22 @@ pub static KERNELS: &[Kernel] = &[
         &[("HEAD_MAX", HEAD_MAX), ("HEADS", HEADS), ("SPLIT", YES), ("SINKS", NO), ("SOFTCAP", EITHER)],
     ),
     cached("attention_prefill", &[("HEAD_MAX", HEAD_MAX), ("SINKS", EITHER), ("SOFTCAP", EITHER)]),
+    plain("binary", &[("OP", BINARY)]),
     typed("cast", &[("FROM_F32", EITHER)]),
+    Kernel {
+        name: "cast_strided",
+        formats: Formats::None,
+        numbers: Number::HALF,
+        choices: &[("CAST", CASTS)],
+    },
+    typed("conv", &[("DIMS", DIMS), ("BIAS", EITHER)]),
     plain("copy_strided", &[]),
     weights("dequantize"),
     weights("embed"),
     plain("gated_activation", &[("ACTIVATION", ACTIVATIONS)]),
     plain("gather_rows", &[]),
     cached("kv_append", &[]),
-    plain("layer_norm", &[("BIAS", EITHER)]),
+    plain("layer_norm", &[("ADD", EITHER), ("BIAS", EITHER), ("QUANTIZE", EITHER)]),
     plain("moe_combine", &[]),
     plain("moe_plan", &[("TILE_ROWS", &[Value::U32(64)])]),
     floats("qmatmul", &[("CORE", FMA), ("MOE", NO), ("BIAS", EITHER)]),
@@ -172,6 +212,7 @@ pub static KERNELS: &[Kernel] = &[
     bytes("qmatvec", &[("INT8", YES), ("MOE", NO), ("BIAS", EITHER), ("COLS", COLUMNS)]),
     bytes("qmatvec", &[("INT8", YES), ("MOE", YES), ("BIAS", NO), ("COLS", ONE)]),
     typed("quantize", &[]),
+    plain("reduce_rows", &[("OP", REDUCTIONS)]),
     plain("rms_norm", &[("ADD", EITHER), ("WEIGHT", EITHER), ("QUANTIZE", EITHER)]),
     plain("rope", &[("ADJACENT", EITHER)]),
     plain("rope_angles", &[]),
@@ -179,6 +220,8 @@ pub static KERNELS: &[Kernel] = &[
     plain("route", &[("RENORMALIZE", EITHER)]),
     plain("scatter_rows", &[]),
     plain("softcap", &[]),
+    plain("softmax", &[]),
+    plain("top_k", &[]),
 ];
 
 /// One specialisation of a kernel.

@@ -17,13 +17,18 @@ macro_rules! sources {
 
 /// Every file of `wgsl/`, in the order of their names.
 pub static SOURCES: &[Source] = sources![
+    "activate",
+    "activation",
     "activations",
     "add",
     "argmax",
     "attention_combine",
     "attention_decode",
     "attention_prefill",
+    "binary",
     "cast",
+    "cast_strided",
+    "conv",
     "copy_strided",
     "dequantize",
     "dot",
@@ -60,6 +65,7 @@ pub static SOURCES: &[Source] = sources![
     "quantize",
     "quotient",
     "reduce",
+    "reduce_rows",
     "rms_norm",
     "rope",
     "rope_angles",
@@ -71,12 +77,14 @@ pub static SOURCES: &[Source] = sources![
     "scatter_rows",
     "signs",
     "softcap",
+    "softmax",
     "tables",
     "tanh",
     "team",
     "tile/fma",
     "tile/int8",
     "tile/matrix",
+    "top_k",
     "weight",
 ];
 
