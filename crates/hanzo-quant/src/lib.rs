@@ -13,7 +13,9 @@ mod lanes;
 mod mix;
 
 pub use format::{Decode, Encode, Field, Format, GROUP, Group, TypeError, Unpack};
-pub use lanes::{Fill, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, PanelFill};
+pub use lanes::{
+    ActivationRow, Fill, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, PanelFill, Refinement, RowProduct, Stretch,
+};
 pub use mix::{MIXES, Mix, Part, Place, Traits, fit};
 
 use format::{

@@ -1,7 +1,10 @@
 //! Eight rows side by side against the scalar decoder of one, for every format: the interleaved layout loses nothing,
 //! and the formats' functions give the bits of `unpack`.
 
-use hanzo_quant::{FORMATS, Format, GROUP, LANES, PANEL_ELEMS, Panel, Unpack};
+use hanzo_quant::{
+    ActivationRow, FORMATS, Format, GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, Refinement, Stretch,
+    Unpack,
+};
 
 /// Marsaglia's xorshift64, for bytes that are the same in every run.
 struct Random(u64);
@@ -106,6 +109,86 @@ fn extreme_bytes_are_no_exception() {
                     let mut panel = stale();
                     fill(&interleave(f, &rows), &mut panel);
                     check(f, &rows, &panel, fast.offset, fast.max);
+                }
+            }
+        }
+    }
+}
+
+/// A stretch of random signed bytes.
+fn stretch(random: &mut Random) -> Stretch {
+    let mut stretch = Stretch::ZERO;
+    let quants: Vec<i8> = random.bytes(PANEL_ELEMS).into_iter().map(|q| (q as i8).max(-127)).collect();
+    for (word, q) in stretch.quants.iter_mut().zip(quants.chunks(4)) {
+        *word = u32::from_le_bytes([q[0] as u8, q[1] as u8, q[2] as u8, q[3] as u8]);
+    }
+    for (i, q) in quants.chunks(GROUP).enumerate() {
+        let sum = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>();
+        stretch.scales[i] = f32::from(random.bytes(1)[0]) / 1024.0;
+        stretch.quant_sums[i] = [sum(&q[..GROUP / 2]), sum(&q[GROUP / 2..]), sum(q)];
+        stretch.sums[i] = stretch.quant_sums[i].map(|sum| stretch.scales[i] * sum as f32);
+    }
+    stretch
+}
+
+/// The definition of a product: groups in ascending order, exact integer sums, refinements apart.
+fn product(format: &Format, row: &[u8], x: ActivationRow<'_>) -> f32 {
+    let Unpack::Int(unpack) = format.unpack else { panic!("{format:?}") };
+    let (mut main, mut rest) = (0f32, 0f32);
+    let groups_of = |block| (0..format.block_elems / GROUP).map(move |g| unpack(block, g));
+    let halves: &[(usize, usize)] =
+        if format.scale_group < GROUP { &[(0, 16), (16, 32)] } else { &[(0, 32)] };
+    for (g, group) in row.chunks(format.block_bytes).flat_map(groups_of).enumerate() {
+        let (idx, at) = (g / PANEL_GROUPS, g % PANEL_GROUPS);
+        let add = |x: &Stretch, acc: &mut f32| {
+            let a = x.quants.map(u32::to_le_bytes);
+            for (half, &(start, end)) in halves.iter().enumerate() {
+                let part = if halves.len() == 1 { Stretch::WHOLE } else { half };
+                let a = &a.as_flattened()[GROUP * at..];
+                let sum: i32 = (start..end).map(|i| i32::from(group.quants[i]) * i32::from(a[i] as i8)).sum();
+                *acc = (sum as f32).mul_add(group.scales[half] * x.scales[at], *acc);
+                if !format.symmetric {
+                    *acc = (-group.minima[half]).mul_add(x.sums[at][part], *acc);
+                }
+            }
+        };
+        add(&x.stretches[idx * x.n_rows + x.row], &mut main);
+        for r in x.refinements.iter().filter(|r| (r.stretch, r.row) == (idx, x.row)) {
+            if r.blocks >> at & 1 != 0 {
+                add(&r.rest, &mut rest);
+            }
+        }
+    }
+    main + rest
+}
+
+#[test]
+fn products_of_one_row_are_the_definition_bit_for_bit() {
+    let mut random = Random(0x5851_f42d_4c95_7f2d);
+    for f in integer_formats() {
+        let fast = f.panel.as_ref().unwrap();
+        for round in 0..12 {
+            let n_blocks = PANEL_ELEMS / f.block_elems * 3 - round % (PANEL_ELEMS / f.block_elems);
+            let rows: Vec<_> = (0..LANES).map(|_| random.bytes(n_blocks * f.block_bytes)).collect();
+            let n_rows = 1 + round % 3;
+            let stretches: Vec<_> = (0..3 * n_rows).map(|_| stretch(&mut random)).collect();
+            let refinements: Vec<_> = [0, 2]
+                .iter()
+                .flat_map(|&stretch| (0..n_rows).map(move |row| (stretch, row)))
+                .map(|(idx, row)| Refinement {
+                    stretch: idx,
+                    row,
+                    blocks: u32::from(random.bytes(1)[0]),
+                    rest: stretch(&mut random),
+                })
+                .collect();
+            let row = n_rows - 1;
+            let x = ActivationRow { stretches: &stretches, n_rows, row, refinements: &refinements };
+            let blocks = interleave(f, &rows);
+            for (name, of) in [("widest", fast.product), ("baseline", fast.product_baseline)] {
+                for (lane, ours) in of(&blocks, x).into_iter().enumerate() {
+                    let want = product(f, &rows[lane], x);
+                    assert!(same(ours, want), "{f:?}, {name}, row {lane}: {ours} for {want}");
                 }
             }
         }

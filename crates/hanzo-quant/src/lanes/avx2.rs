@@ -1,21 +1,23 @@
-//! The lanes of AVX2 and F16C.
+//! The lanes of AVX2, FMA and F16C.
 
 #![expect(unsafe_code, reason = "instructions that only some processors have")]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _mm_cvtsi32_si128, _mm_loadu_si64, _mm_loadu_si128, _mm_packus_epi32,
-    _mm256_add_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256,
-    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
-    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_mul_ps,
-    _mm256_mulhi_epu16, _mm256_mullo_epi16, _mm256_mullo_epi32, _mm256_or_si256, _mm256_set1_epi32,
-    _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_shuffle_epi8, _mm256_shuffle_ps,
-    _mm256_sll_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8,
-    _mm256_sub_epi32, _mm256_xor_ps, _mm256_xor_si256,
+    __m128i, __m256, __m256i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadu_si64, _mm_loadu_si128,
+    _mm_packus_epi32, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32,
+    _mm256_add_ps, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_castsi256_ps,
+    _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_fnmadd_ps,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mulhi_epu16,
+    _mm256_mullo_epi16, _mm256_mullo_epi32, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_shuffle_epi8,
+    _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi32, _mm256_srl_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi32, _mm256_xor_ps, _mm256_xor_si256,
 };
 
 use super::{Job, LANES, Lanes};
 
-/// x86-64 with AVX2 and F16C.
+/// x86-64 with AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
@@ -54,6 +56,8 @@ impl Lanes for Avx2 {
     type F = __m256;
 
     const UNROLLS: bool = true;
+    const WIDE_SUMS: bool = false;
+    const SIGNED: bool = true;
 
     #[inline(always)]
     fn load(self, bytes: &[u8; 32]) -> __m256i {
@@ -223,5 +227,50 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn neg_f32(self, a: __m256) -> __m256 {
         unsafe { _mm256_xor_ps(a, _mm256_set1_ps(-0.0)) }
+    }
+
+    #[inline(always)]
+    fn splat_f32(self, x: f32) -> __m256 {
+        unsafe { _mm256_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    fn add_f32(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma_f32(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn fnma_f32(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fnmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn add_products(self, sum: __m256i, q: __m256i, a: __m256i) -> __m256i {
+        unsafe { _mm256_add_epi16(sum, _mm256_maddubs_epi16(q, a)) }
+    }
+
+    #[inline(always)]
+    fn widen(self, sum: __m256i) -> __m256i {
+        unsafe { _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) }
+    }
+
+    /// The magnitude of `q − 128` (at most 128) times `a` with its sign: a pair's sum is at most 2 · 128 · 127.
+    #[inline(always)]
+    fn add_wide_products(self, sum: __m256i, q: __m256i, a: __m256i) -> __m256i {
+        unsafe {
+            let signed = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(a, signed));
+            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
 }

@@ -4,7 +4,8 @@
 //! field by field ([`Format::interleave`]): a field whose bytes are a multiple of four as words `[word][row]`, another
 //! as `[row]` numbers of its two bytes or one. So byte `at` of the block that starts a word (or a small field) is at
 //! `8 · at` of the interleaved block, and nothing is added or lost. A [`Panel`] is what a product reads: up to 256
-//! elements of eight rows as unsigned bytes, with their scales and minima.
+//! elements of eight rows as unsigned bytes, with their scales and minima. A single row of activations is multiplied without one
+//! (`row`).
 //!
 //! # To give a format its fast path
 //!
@@ -23,6 +24,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod row;
 mod vector;
 
 /// `[word, …]` with `i` from 0 to 7, or the first two or four of them. Not a closure: one that is not inlined would be
@@ -50,6 +52,7 @@ use std::marker::PhantomData;
 
 pub(crate) use vector::{Lanes, Portable};
 
+pub use row::{ActivationRow, Refinement, RowProduct, Stretch};
 pub use vector::LANES;
 
 use crate::{
@@ -101,11 +104,22 @@ pub struct PanelFill {
     pub fill: Fill,
     /// With the target's baseline instructions: the same bits.
     pub fill_baseline: Fill,
+    /// The product with one row of activations, without a panel, with the widest instructions.
+    pub product: RowProduct,
+    /// With the target's baseline instructions: the same bits.
+    pub product_baseline: RowProduct,
 }
 
 impl PanelFill {
     pub(crate) const fn of<T: EightRows>() -> Self {
-        Self { offset: T::OFFSET, max: T::MAX, fill: fill::<T>, fill_baseline: fill_baseline::<T> }
+        Self {
+            offset: T::OFFSET,
+            max: T::MAX,
+            fill: fill::<T>,
+            fill_baseline: fill_baseline::<T>,
+            product: row::product::<T>,
+            product_baseline: row::product_baseline::<T>,
+        }
     }
 }
 
@@ -191,7 +205,7 @@ fn run_widest<J: Job>(job: J) -> J::Output {
     run_portable(job)
 }
 
-/// One copy of the plain code, for both its callers.
+/// One copy of the plain code, for all its callers.
 #[inline(never)]
 fn run_portable<J: Job>(job: J) -> J::Output {
     job.run(Portable)

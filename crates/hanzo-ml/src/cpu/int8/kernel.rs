@@ -1,10 +1,10 @@
 //! The product of sixteen rows of a weight with rows of activations, written once for every instruction set.
 
-use hanzo_quant::{GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel};
+use hanzo_quant::{GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, Stretch};
 
 use super::{
     COLUMNS, Meeting, Rows,
-    activations::{Quantised, Stretch, WHOLE},
+    activations::Quantised,
     level::{Int8, Int8Kernel, Int8Level},
 };
 
@@ -20,6 +20,8 @@ pub(super) struct Columns<'a> {
     pub panels: &'a mut [Panel; 2],
     pub blocks: &'a mut Vec<u8>,
     pub totals: &'a mut [[f32; COLUMNS]],
+    /// Scratch, as long.
+    pub rests: &'a mut [[f32; COLUMNS]],
 }
 
 impl<'a> Columns<'a> {
@@ -82,6 +84,7 @@ impl Columns<'_> {
     ) {
         let Meeting { matrix, rows } = *self.meeting;
         self.totals.fill([0.0; COLUMNS]);
+        self.rests.fill([0.0; COLUMNS]);
         for stretch in 0..self.weight.k().div_ceil(PANEL_ELEMS) {
             let n_groups = self.fill(matrix, stretch);
             let x = self.x.stretch(stretch);
@@ -103,9 +106,11 @@ impl Columns<'_> {
             }
             self.refine::<L, ADDS, HALVES, MINIMA, V>(l, stretch);
         }
+        let rests = self.rests.as_flattened();
+        self.totals.as_flattened_mut().iter_mut().zip(rests).for_each(|(total, rest)| *total += rest);
     }
 
-    /// Adds what the refined blocks of a stretch left over.
+    /// Adds up what the refined blocks of a stretch left over.
     #[inline(always)]
     fn refine<L: Int8, const ADDS: usize, const HALVES: bool, const MINIMA: bool, const V: usize>(
         &mut self,
@@ -113,7 +118,7 @@ impl Columns<'_> {
         stretch: usize,
     ) {
         let mut refinements = self.x.refinements(stretch).iter().peekable();
-        for (row, totals) in self.meeting.rows.iter().zip(&mut *self.totals) {
+        for (row, totals) in self.meeting.rows.iter().zip(&mut *self.rests) {
             // Both are by rising row of the activations.
             while refinements.next_if(|r| r.row < row.1).is_some() {}
             let Some(refinement) = refinements.peek().filter(|r| r.row == row.1) else { continue };
@@ -212,7 +217,7 @@ fn add_group<
         finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 1), 1, x, sums, acc);
     } else {
         let sums = dots::<L, ADDS, WORDS, V, C>(l, panels, WORDS * group, x);
-        finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 0), WHOLE, x, sums, acc);
+        finish::<L, ADDS, MINIMA, V, C>(l, panels, (group, 0), Stretch::WHOLE, x, sums, acc);
     }
 }
 

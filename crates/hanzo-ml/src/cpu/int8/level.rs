@@ -133,6 +133,17 @@ impl Int8Level {
         !matches!(self, Self::Portable)
     }
 
+    /// Whether the formats' own products with one row have these instructions too.
+    pub(super) fn multiplies_rows(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni(_) | Self::AvxVnni(_) | Self::Avx2(_) => true,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => false,
+            Self::Portable => false,
+        }
+    }
+
     /// `(Int8::WIDE_SUMS, Int8::SIGNED)`.
     fn facts(self) -> (bool, bool) {
         fn of<L: Int8>(_: &L) -> (bool, bool) {

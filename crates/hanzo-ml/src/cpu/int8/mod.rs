@@ -8,12 +8,13 @@
 //! 2. Each output element adds blocks in ascending K: the exact integer sum `i` of the products of a block (or of each
 //!    half, where the weight has a scale per 16), then in f32 `acc = fma(i, d_w · d_a, acc)` and, where the weight has
 //!    minima, `acc = fma(−m, d_a · Σ a, acc)`.
-//!    Then it adds, in the same way, what refined blocks of the activations left over, stretch by stretch.
+//!    What refined blocks of the activations left over is added up apart, in the same way, and joins at the end.
 //! 3. The lanes of a vector are rows of the weight, never K: one row of activations and many do the same operations.
 //!
 //! A thread takes sixteen rows of the weight (columns of the output), unpacks a stretch of K of them into two panels that
 //! stay in its L1 cache, and multiplies them with every row of activations that needs them (`kernel`). How a vector
-//! multiplies is a handful of functions for each instruction set (`level` and its children).
+//! multiplies is a handful of functions for each instruction set (`level` and its children). A single row of activations
+//! needs no panel: the format's own function ([`hanzo_quant::RowProduct`]) multiplies as it unpacks.
 
 mod activations;
 mod kernel;
@@ -58,6 +59,7 @@ struct Scratch {
     panels: Option<Box<[Panel; 2]>>,
     blocks: Vec<u8>,
     totals: Vec<[f32; COLUMNS]>,
+    rests: Vec<[f32; COLUMNS]>,
 }
 
 thread_local! {
@@ -114,20 +116,35 @@ impl Cpu {
         }
         last.x.correct(self.int8.correction(weight.range()));
         let x = &last.x;
+        let multiplies_rows = self.int8.multiplies_rows() && weight.multiplies_rows();
         let share = n / (TILES_PER_THREAD * self.parallel.n_threads());
         let tile_cols = (share / COLUMNS * COLUMNS).clamp(COLUMNS, TILE_MAX);
         let grid = Grid { rows, cols: n, tile_rows: rows.max(1), tile_cols };
         let most = meetings.iter().map(|m| m.rows.len()).max().unwrap_or(0);
         let work = |mut tile: Tile<'_, f32>, (): &mut ()| {
-            SCRATCH.with_borrow_mut(|Scratch { panels, blocks, totals }| {
+            SCRATCH.with_borrow_mut(|Scratch { panels, blocks, totals, rests }| {
                 let panels = panels.get_or_insert_with(|| Box::new([Panel::ZERO, Panel::ZERO]));
                 if totals.len() < most {
                     totals.resize(most, [0.0; COLUMNS]);
+                    rests.resize(most, [0.0; COLUMNS]);
                 }
                 for meeting in meetings {
-                    let totals = &mut totals[..meeting.rows.len()];
+                    let n_rows = meeting.rows.len();
+                    let (totals, rests) = (&mut totals[..n_rows], &mut rests[..n_rows]);
                     for first in tile.cols().step_by(COLUMNS) {
-                        Columns { weight, first, x, meeting, panels, blocks, totals }.run(self.int8);
+                        match meeting.rows {
+                            [(_, row)] if multiplies_rows => {
+                                weight.multiply_row(
+                                    meeting.matrix,
+                                    first,
+                                    x.row(*row),
+                                    blocks,
+                                    &mut totals[0],
+                                );
+                            }
+                            _ => Columns { weight, first, x, meeting, panels, blocks, totals, rests }
+                                .run(self.int8),
+                        }
                         let cols = first..(first + COLUMNS).min(tile.cols().end);
                         matmul::store(&mut tile, totals, cols, |i| meeting.rows[i].0, bias);
                     }

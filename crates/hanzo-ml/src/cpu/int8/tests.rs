@@ -5,7 +5,7 @@
 use hanzo_quant::{FORMATS, Format, LANES, Panel, Unpack};
 
 use super::{
-    COLUMNS, Meeting, Rows,
+    COLUMNS, Interleaved, Meeting, Rows,
     activations::Quantised,
     kernel::Columns,
     level::{Int8, Int8Kernel, Int8Level},
@@ -120,7 +120,8 @@ fn columns(level: Int8Level, weight: &Rows<'_>, x: &mut Quantised, n_rows: usize
     let meeting = Meeting { matrix: 0, rows: &rows };
     let (mut panels, mut blocks) = ([Panel::ZERO, Panel::ZERO], Vec::new());
     let (panels, blocks) = (&mut panels, &mut blocks);
-    Columns { weight, first: 0, x, meeting: &meeting, panels, blocks, totals: &mut totals }.run(level);
+    let (totals_mut, rests) = (&mut totals[..], &mut vec![[f32::NAN; COLUMNS]; n_rows][..]);
+    Columns { weight, first: 0, x, meeting: &meeting, panels, blocks, totals: totals_mut, rests }.run(level);
     totals
 }
 
@@ -147,6 +148,37 @@ fn every_set_computes_the_same() {
             for (ours, first) in values.as_flattened().iter().zip(all[0].1.as_flattened()) {
                 let bound = if *name == "portable" { 1e-3 * first.abs() + 1e-3 } else { 0.0 };
                 assert!((ours - first).abs() <= bound, "{format:?}: {name} gives {ours} for {first}");
+            }
+        }
+    }
+}
+
+/// One row of activations alone, without panels, and in company give the same bits. Some of its blocks are refined.
+#[test]
+fn a_row_is_the_same_alone_and_in_company() {
+    let parallel = Parallel::new(Some(1)).unwrap();
+    let mut random = Random(3);
+    for format in FORMATS.iter().filter(|f| matches!(f.unpack, Unpack::Int(_))) {
+        let (n, n_rows, k) = (COLUMNS, 7, 1280);
+        let weight = weight(&mut random, format, n, k);
+        let mut x: Vec<f32> = (0..n_rows * k).map(|_| (random.next() as i32) as f32 / 2e9).collect();
+        x.iter_mut().step_by(701).for_each(|v| *v *= 300.0);
+        let mut quantised = Quantised::default();
+        quantised.set(&parallel, Level::detect(), &x, k).unwrap();
+        let interleaved = Interleaved::new(&parallel, &weight).unwrap();
+        for level in Int8Level::all().into_iter().filter(|level| level.multiplies_rows()) {
+            for interleaved in [None, Some(&interleaved)] {
+                let rows = Rows::new(&weight, interleaved, true).unwrap();
+                let all = columns(level, &rows, &mut quantised, n_rows);
+                for (row, in_company) in all.iter().enumerate() {
+                    let mut alone = [f32::NAN; COLUMNS];
+                    rows.multiply_row(0, 0, quantised.row(row), &mut Vec::new(), &mut alone);
+                    assert_eq!(
+                        alone.map(f32::to_bits),
+                        in_company.map(f32::to_bits),
+                        "{format:?}, row {row}"
+                    );
+                }
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
-use hanzo_quant::{Format, GROUP, LANES, PANEL_ELEMS, Panel, PanelFill, Unpack};
+use hanzo_quant::{ActivationRow, Format, GROUP, LANES, PANEL_ELEMS, Panel, PanelFill, Unpack};
 use memmap2::MmapMut;
 
 use crate::{
@@ -205,6 +205,44 @@ impl<'a> Rows<'a> {
             None => format.fill_scalar(rows, panel),
         }
         elems / GROUP
+    }
+
+    /// Whether the format has a function for [`Rows::multiply_row`].
+    pub(super) fn multiplies_rows(&self) -> bool {
+        self.fill.is_some()
+    }
+
+    /// The product of one row of activations with rows `first` to `first + 15` of a matrix, without panels. Those past the
+    /// matrix's end are left alone. `blocks` is scratch.
+    pub(super) fn multiply_row(
+        &self,
+        matrix: usize,
+        first: usize,
+        x: ActivationRow<'_>,
+        blocks: &mut Vec<u8>,
+        out: &mut [f32; super::COLUMNS],
+    ) {
+        let Some(fill) = self.fill else { return };
+        let group_bytes = self.shape.row_bytes * LANES;
+        for (i, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let group = first / LANES + i;
+            if group >= self.shape.groups() {
+                break;
+            }
+            *out = match self.interleaved {
+                Some(interleaved) => {
+                    let start = (matrix * self.shape.groups() + group) * group_bytes;
+                    (fill.product)(&interleaved.0[start..start + group_bytes], x)
+                }
+                None => {
+                    let all = 0..self.shape.row_bytes;
+                    let (rows, n_rows) = group_rows(self.tensor, self.shape, matrix, group, &all);
+                    blocks.resize(group_bytes, 0);
+                    self.format().interleave(&rows[..n_rows], blocks);
+                    (fill.product)(blocks, x)
+                }
+            };
+        }
     }
 
     fn fill_interleaved(&self, fill: PanelFill, blocks: &[u8], panel: &mut Panel) {
