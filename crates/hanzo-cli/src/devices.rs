@@ -2,10 +2,8 @@
 
 use clap::Args;
 use hanzo_ml::{
-    gpu::{
-        driver::{Driver, Kind},
-        vulkan::Vulkan,
-    },
+    Device,
+    gpu::GpuInfo,
     limits::{self, Limits},
     parallel::Parallel,
 };
@@ -15,12 +13,9 @@ use serde_json::{Value as Json, json};
 use crate::{
     environment::Environment,
     error::Result,
-    machine::{Machine, NOT_BUILT},
+    machine::Machine,
     output::{self, Style, shortened, styled},
 };
-
-/// Why there are no others.
-const NOT_YET: &str = "not available in this version: not built yet";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,42 +75,67 @@ fn as_json(machine: &Machine, measured: Option<&[Limits]>, environment: &Environ
         "memory_available_bytes": memory.map(|m| m.available),
         "measured": measured.map(|all| all.iter().map(limits).collect::<Json>()),
     });
-    let gpu = |gpu: Gpu| match gpu.found {
-        Ok(name) => json!({ "device": gpu.device, "available": true, "name": name }),
-        Err(reason) => json!({ "device": gpu.device, "available": false, "reason": reason }),
-    };
-    [cpu].into_iter().chain(gpus(environment).into_iter().map(gpu)).collect()
+    [cpu].into_iter().chain(gpus(environment).iter().map(gpu_as_json)).collect()
+}
+
+fn gpu_as_json(gpu: &Gpu) -> Json {
+    match gpu {
+        Gpu::Found(gpu) => json!({
+            "device": gpu.device,
+            "available": gpu.unusable.is_none(),
+            "reason": gpu.unusable.as_ref().map(|reason| format!("not available: {reason}")),
+            "name": gpu.name,
+            "memory_bytes": gpu.memory_bytes,
+            "memory_available_bytes": gpu.memory_free_bytes,
+            "features": gpu.features,
+        }),
+        Gpu::None { api, reason } => json!({ "device": api, "available": false, "reason": reason }),
+    }
 }
 
 /// A GPU, or an API that has none here.
-struct Gpu {
-    device: String,
-    /// Its name, or why it cannot be used.
-    found: std::result::Result<String, String>,
+enum Gpu {
+    Found(GpuInfo),
+    None { api: &'static str, reason: String },
 }
 
 /// The GPUs of every API, and why there are none of the others.
 fn gpus(environment: &Environment) -> Vec<Gpu> {
-    let mut gpus = Vec::new();
-    let drivers = Kind::ALL.map(|kind| (kind.name(), Driver::list(kind, &environment.gpu().driver)));
-    for (kind, found) in drivers.into_iter().chain([("vulkan", Vulkan::list())]) {
-        match found {
-            Ok(names) => gpus.extend(names.into_iter().map(|name| {
-                let (device, name) = name.split_once(' ').unwrap_or((&name, ""));
-                Gpu { device: device.to_owned(), found: Ok(name.to_owned()) }
-            })),
-            Err(e) => {
-                // The row names the device already.
-                let said = e.to_string();
-                let reason = said.split_once("is not available: ").map_or(said.as_str(), |(_, rest)| rest);
-                let reason = format!("not available: {reason}");
-                gpus.push(Gpu { device: kind.to_owned(), found: Err(reason) });
-            }
+    let of_api = |(api, found): (&'static str, hanzo_ml::Result<Vec<GpuInfo>>)| match found {
+        Ok(found) => found.into_iter().map(Gpu::Found).collect(),
+        Err(e) => {
+            // The row names the device already.
+            let said = e.to_string();
+            let reason = said.split_once("is not available: ").map_or(said.as_str(), |(_, rest)| rest);
+            vec![Gpu::None { api, reason: format!("not available: {reason}") }]
         }
+    };
+    Device::gpus(&environment.gpu().driver).into_iter().flat_map(of_api).collect()
+}
+
+/// The rows of a GPU.
+fn gpu_rows(gpu: Gpu, colours: bool) -> Vec<(String, String)> {
+    match gpu {
+        Gpu::Found(gpu) => {
+            let state = match &gpu.unusable {
+                None => styled("available", Style::Good, colours),
+                Some(reason) => shortened(&format!("not available: {reason}"), 85),
+            };
+            let mut rows = vec![(gpu.device, state), ("  name".to_owned(), shortened(&gpu.name, 60))];
+            if let Some(total) = gpu.memory_bytes {
+                let total = HumanBytes(total as u64);
+                let free =
+                    gpu.memory_free_bytes.map(|free| format!(", {} available", HumanBytes(free as u64)));
+                rows.push(("  memory".to_owned(), format!("{total}{}", free.unwrap_or_default())));
+            }
+            if !gpu.features.is_empty() {
+                rows.push(("  features".to_owned(), shortened(&gpu.features.join(", "), 85)));
+            }
+            rows
+        }
+        // `--json` has all of it.
+        Gpu::None { api, reason } => vec![(api.to_owned(), shortened(&reason, 85))],
     }
-    let not_built = |name: &&str| Gpu { device: (*name).to_owned(), found: Err(NOT_YET.to_owned()) };
-    gpus.extend(NOT_BUILT.iter().map(not_built));
-    gpus
 }
 
 fn as_text(machine: &Machine, measured: &[Limits], environment: &Environment) -> String {
@@ -133,16 +153,7 @@ fn as_text(machine: &Machine, measured: &[Limits], environment: &Environment) ->
         ("  memory".to_owned(), memory_in_words(machine)),
     ];
     rows.extend(measured.iter().map(|limits| ("  measured".to_owned(), limits_in_words(limits))));
-    for gpu in gpus(environment) {
-        match gpu.found {
-            Ok(name) => {
-                rows.push((gpu.device, styled("available", Style::Good, colours)));
-                rows.push(("  name".to_owned(), name));
-            }
-            // `--json` has all of it.
-            Err(reason) => rows.push((gpu.device, shortened(&reason, 85))),
-        }
-    }
+    rows.extend(gpus(environment).into_iter().flat_map(|gpu| gpu_rows(gpu, colours)));
     output::columns(&rows.into_iter().map(|(name, value)| vec![name, value]).collect::<Vec<_>>())
 }
 

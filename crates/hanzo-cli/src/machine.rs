@@ -7,9 +7,6 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::error::Result;
 
-/// Devices that this version has no code for.
-pub(crate) const NOT_BUILT: &[&str] = &["metal"];
-
 /// The processor and the memory.
 pub(crate) struct Machine {
     /// The processor's name, or its architecture where the system does not tell.

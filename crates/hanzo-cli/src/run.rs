@@ -74,7 +74,7 @@ pub(crate) struct RunArgs {
     /// Rows of a step: the prompt is read in parts of so many tokens
     #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = rows)]
     ubatch_size: usize,
-    /// Where to run: cpu, cuda:0, rocm:0, vulkan:0 …
+    /// Where to run: cpu, cuda:0, rocm:0, vulkan:0, metal:0 …
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
     device: Device,
     /// Threads [default: one per physical core]

@@ -15,7 +15,7 @@ fn states(checks: &Json) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn devices_are_the_cpu_and_what_is_not_built_yet() {
+fn devices_are_the_cpu_the_gpus_and_why_others_are_absent() {
     let home = Home::new();
     let devices = home.run(&["devices", "--json"]).json();
     let cpu = &devices[0];
@@ -37,7 +37,18 @@ fn devices_are_the_cpu_and_what_is_not_built_yet() {
         assert!(device["reason"].as_str().unwrap().starts_with("not available"), "{device}");
     }
     let text = home.run(&["devices"]).good();
-    assert!(text.contains("cuda") && text.contains("not available in this version: not built yet"), "{text}");
+    assert!(text.contains("cuda") && text.contains("metal"), "{text}");
+    if !cfg!(target_os = "macos") {
+        assert!(text.contains("not available: only macOS has it"), "{text}");
+    }
+    // What is there has a name, memory where the API tells, and features.
+    for gpu in devices.as_array().unwrap()[1..].iter().filter(|d| d["available"] == true) {
+        assert!(gpu["name"].is_string() && gpu["memory_bytes"].as_u64() != Some(0), "{gpu}");
+        assert!(
+            gpu["features"].as_array().unwrap().iter().any(|f| f.as_str().unwrap().contains("subgroups")),
+            "{gpu}"
+        );
+    }
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 

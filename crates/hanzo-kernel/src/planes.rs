@@ -7,7 +7,7 @@
 //!
 //! The same list of fields gives the accessors that the kernels read planes with ([`fields_slot`]).
 
-use std::fmt::Write;
+use std::{fmt::Write, ops::Range};
 
 use hanzo_quant::{Format, GROUP, Unpack};
 
@@ -89,28 +89,67 @@ impl Planes {
     /// # Errors
     /// `file` or `device` of another length than this layout says.
     pub fn lay(&self, file: &[u8], device: &mut [u8]) -> Result<()> {
-        let row_bytes = self.file_row_blocks * self.format.block_bytes;
-        if file.len() != self.n_rows * row_bytes || device.len() != self.bytes() {
+        if device.len() != self.bytes() || file.len() != self.n_rows * self.file_row_bytes() {
             let what = format!("{} bytes to {} for {self:?}", file.len(), device.len());
             return Err(Error::kernel("planes", what));
         }
-        let mut offset = 0;
-        for (i, field) in self.format.fields.iter().enumerate() {
-            let (plane, padding) =
-                device[self.starts[i]..self.starts[i + 1]].split_at_mut(self.n_blocks() * field.bytes);
+        for field in 0..self.format.fields.len() {
+            let plane = &mut device[self.starts[field]..self.starts[field + 1]];
+            let (plane, padding) = plane.split_at_mut(self.n_blocks() * self.format.fields[field].bytes);
+            self.lay_field(field, file, plane);
             padding.fill(0);
-            let rows = plane.chunks_exact_mut((self.row_blocks * field.bytes).max(1));
-            for (row, plane) in file.chunks_exact(row_bytes.max(1)).zip(rows) {
-                let (filled, padding) = plane.split_at_mut(self.file_row_blocks * field.bytes);
-                let blocks = row.chunks_exact(self.format.block_bytes);
-                for (block, to) in blocks.zip(filled.chunks_exact_mut(field.bytes)) {
-                    to.copy_from_slice(&block[offset..offset + field.bytes]);
-                }
-                padding.fill(0);
-            }
-            offset += field.bytes;
         }
         Ok(())
+    }
+
+    /// Re-lays some rows of a file, from row `first` on. Gives for each field where in the planes its bytes belong, and
+    /// where they are in `laid`, whose contents go. What pads a plane to 16 bytes is in none of them.
+    ///
+    /// # Errors
+    /// `file` is not whole rows, or more than there are.
+    pub fn lay_rows(
+        &self,
+        first: usize,
+        file: &[u8],
+        laid: &mut Vec<u8>,
+    ) -> Result<Vec<(usize, Range<usize>)>> {
+        let row_bytes = self.file_row_bytes().max(1);
+        let n_rows = file.len() / row_bytes;
+        let end = first.checked_add(n_rows).filter(|&end| end <= self.n_rows);
+        if end.is_none() || !file.len().is_multiple_of(row_bytes) {
+            let what = format!("{} bytes from row {first} for {self:?}", file.len());
+            return Err(Error::kernel("planes", what));
+        }
+        // Every byte of it is written below.
+        laid.resize(n_rows * self.row_blocks * self.format.block_bytes, 0);
+        let mut places = Vec::with_capacity(self.format.fields.len());
+        let mut start = 0;
+        for (i, field) in self.format.fields.iter().enumerate() {
+            let bytes = start..start + n_rows * self.row_blocks * field.bytes;
+            self.lay_field(i, file, &mut laid[bytes.clone()]);
+            start = bytes.end;
+            places.push((self.starts[i] + first * self.row_blocks * field.bytes, bytes));
+        }
+        Ok(places)
+    }
+
+    fn file_row_bytes(&self) -> usize {
+        self.file_row_blocks * self.format.block_bytes
+    }
+
+    /// The bytes of one field of whole rows.
+    fn lay_field(&self, idx: usize, file: &[u8], plane: &mut [u8]) {
+        let field = &self.format.fields[idx];
+        let offset: usize = self.format.fields[..idx].iter().map(|field| field.bytes).sum();
+        let rows = plane.chunks_exact_mut((self.row_blocks * field.bytes).max(1));
+        for (row, plane) in file.chunks_exact(self.file_row_bytes().max(1)).zip(rows) {
+            let (filled, padding) = plane.split_at_mut(self.file_row_blocks * field.bytes);
+            let blocks = row.chunks_exact(self.format.block_bytes);
+            for (block, to) in blocks.zip(filled.chunks_exact_mut(field.bytes)) {
+                to.copy_from_slice(&block[offset..offset + field.bytes]);
+            }
+            padding.fill(0);
+        }
     }
 }
 
@@ -177,6 +216,29 @@ mod tests {
         assert_eq!(device, [row(1..=12), row(13..=24)].concat());
         assert_eq!((planes.n_blocks(), planes.row_groups(), planes.is_identity()), (64, 1, false));
         assert!(Planes::new(format("F32"), 2, 64).unwrap().is_identity());
+    }
+
+    #[test]
+    fn rows_in_turn_are_all_rows() {
+        for (name, k) in [("Q4_K", 512), ("Q6_K", 256), ("F16", 45), ("F32", 64)] {
+            let (format, n_rows) = (format(name), 7);
+            let file: Vec<u8> =
+                (0..format.bytes_of(k).unwrap() * n_rows).map(|i| (i * 37 % 251) as u8).collect();
+            let planes = Planes::new(format, n_rows, k).unwrap();
+            let mut whole = vec![0; planes.bytes()];
+            planes.lay(&file, &mut whole).unwrap();
+            let (mut parts, mut laid) = (vec![0; planes.bytes()], vec![0xff; 3]);
+            let row_bytes = file.len() / n_rows;
+            for (first, n) in [(4, 3), (0, 4)] {
+                let rows = &file[first * row_bytes..(first + n) * row_bytes];
+                for (at, place) in planes.lay_rows(first, rows, &mut laid).unwrap() {
+                    parts[at..at + place.len()].copy_from_slice(&laid[place]);
+                }
+            }
+            assert_eq!(parts, whole, "{name}");
+            assert!(planes.lay_rows(6, &file[..2 * row_bytes], &mut laid).is_err());
+            assert!(planes.lay_rows(0, &file[..row_bytes - 1], &mut laid).is_err());
+        }
     }
 
     #[test]

@@ -213,9 +213,13 @@ impl Bench {
         buffers.extend(x);
         buffers.extend(extra);
         let share = case.columns.len() / n_rows;
-        let params =
-            [weight.planes.n_blocks(), weight.planes.row_groups(), weight.k, N, case.columns.len(), share];
-        let result = self.gpu.run(spec, &buffers, &params.map(|v| v as u32), grid);
+        let planes = &weight.planes;
+        let mut params = vec![planes.n_blocks(), planes.row_groups(), weight.k, N, case.columns.len(), share];
+        if spec.constants.contains(&MOE) {
+            params.extend([0, N_EXPERTS]);
+        }
+        let params: Vec<u32> = params.into_iter().map(|v| v as u32).collect();
+        let result = self.gpu.run(spec, &buffers, &params, grid);
         floats(&result["out"])
     }
 }

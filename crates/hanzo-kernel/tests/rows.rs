@@ -212,13 +212,27 @@ fn embeddings_are_rows_of_the_table() {
         planes.lay(&bytes, &mut device).unwrap();
         let ids = [8u32, 0, 9, 3, 3];
         let out = vec![0xff; ids.len() * k * 4];
-        let params = [planes.n_blocks() as u32, planes.row_groups() as u32, k as u32, 9, 5, 2.5f32.to_bits()];
         let ids_bytes = bytes_u32(&ids);
-        let buffers: [(&str, &[u8]); 4] =
-            [("w", &device), ("tables", &tables), ("ids", &ids_bytes), ("out", &out)];
-        let result =
-            gpu.run(&Spec::find("embed", Some(format), None, &[]).unwrap(), &buffers, &params, [1, 1, 1]);
-        let got = floats(&result["out"]);
+        let spec = Spec::find("embed", Some(format), None, &[]).unwrap();
+        let launch = |planes: &Planes, device: &[u8], out: &[u8], n: u32, first: u32| {
+            let (n_blocks, row_groups) = (planes.n_blocks() as u32, planes.row_groups() as u32);
+            let params = [n_blocks, row_groups, k as u32, n, 5, 2.5f32.to_bits(), first];
+            let buffers: [(&str, &[u8]); 4] =
+                [("w", device), ("tables", &tables), ("ids", &ids_bytes), ("out", out)];
+            gpu.run(&spec, &buffers, &params, [1, 1, 1])["out"].clone()
+        };
+        let whole = launch(&planes, &device, &out, 9, 0);
+        let got = floats(&whole);
+        // The same in parts of four rows and of five.
+        let mut parts = out;
+        for (first, n) in [(0, 4), (4, 5)] {
+            let planes = Planes::new(format, n, k).unwrap();
+            let row = bytes.len() / 9;
+            let mut device = vec![0; planes.bytes()];
+            planes.lay(&bytes[first * row..(first + n) * row], &mut device).unwrap();
+            parts = launch(&planes, &device, &parts, n as u32, first as u32);
+        }
+        assert!(parts == whole, "{name}: in parts");
         for (t, &id) in ids.iter().enumerate() {
             for i in 0..k {
                 let want = if id < 9 { 2.5 * values[id as usize * k + i] } else { 0.0 };

@@ -1,4 +1,5 @@
 // Rows of an embedding table: out[t] = scale · table[ids[t]]; an id past the table gives zeros. One thread decodes a group.
+// A table may be in parts: the first part writes all rows, the others those that they have.
 //@import grid
 //@import <format>
 
@@ -9,11 +10,13 @@ struct Params {
     row_groups: u32,
     // Elements of a row.
     k: u32,
-    // Rows of the table.
+    // Rows of the table, or of this part.
     n_vocab: u32,
     // Rows to look up.
     n_rows: u32,
     scale: f32,
+    // The id of the first row of this part.
+    first: u32,
 }
 var<immediate> p: Params;
 
@@ -39,21 +42,24 @@ fn main(
     for (var i = thread.idx; i < p.n_rows * p.row_groups; i += thread.n) {
         let t = i / p.row_groups;
         let group = i - t * p.row_groups;
-        let id = ids[t];
+        // Ids before the part wrap around to after it.
+        let id = ids[t] - p.first;
         let known = id < p.n_vocab;
-        let g = select(0u, id * p.row_groups + group, known);
+        if (known || p.first == 0u) {
+            let g = select(0u, id * p.row_groups + group, known);
 //@if PLAIN
-        for (var q = 0u; q < 8u; q++) {
-            put(t, group * 32u + q * 4u, select(vec4<f32>(0.0), unpack4(g, q), known));
-        }
+            for (var q = 0u; q < 8u; q++) {
+                put(t, group * 32u + q * 4u, select(vec4<f32>(0.0), unpack4(g, q), known));
+            }
 //@else
-        let u = unpack(g);
-        for (var q = 0u; q < 4u; q++) {
-            let lo = four_of(u.lo[q], u.scales.x, u.minima.x);
-            let hi = four_of(u.hi[q], u.scales.y, u.minima.y);
-            put(t, group * 32u + q * 4u, select(vec4<f32>(0.0), lo, known));
-            put(t, group * 32u + 16u + q * 4u, select(vec4<f32>(0.0), hi, known));
-        }
+            let u = unpack(g);
+            for (var q = 0u; q < 4u; q++) {
+                let lo = four_of(u.lo[q], u.scales.x, u.minima.x);
+                let hi = four_of(u.hi[q], u.scales.y, u.minima.y);
+                put(t, group * 32u + q * 4u, select(vec4<f32>(0.0), lo, known));
+                put(t, group * 32u + 16u + q * 4u, select(vec4<f32>(0.0), hi, known));
+            }
 //@end
+        }
     }
 }

@@ -36,6 +36,11 @@ struct Params {
     n_cols: u32,
     // MOE: pairs that share a row of x.
     x_share: u32,
+//@if MOE
+    // The experts that this weight has: the first, and how many. Pairs of others are left to other launches.
+    first_expert: u32,
+    n_experts: u32,
+//@end
 }
 var<immediate> p: Params;
 
@@ -108,9 +113,9 @@ fn main(
     let first_row = workgroup.x * BLOCK;
     let tile = workgroup.y;
 //@if MOE
-    let expert = tile_expert[tile];
-    // All threads of the workgroup see the same.
-    if (expert == NONE) {
+    // All threads of the workgroup see the same; NONE is past every expert.
+    let expert = tile_expert[tile] - p.first_expert;
+    if (expert >= p.n_experts) {
         return;
     }
     let w_base = expert * p.n;

@@ -28,6 +28,11 @@ struct Params {
     n_cols: u32,
     // MOE: pairs that share a row of x.
     x_share: u32,
+//@if MOE
+    // The experts that this weight has: the first, and how many. Pairs of others are left to other launches.
+    first_expert: u32,
+    n_experts: u32,
+//@end
 }
 var<immediate> p: Params;
 
@@ -74,7 +79,12 @@ fn main(
     let first_row = (workgroup.x * (WG / TEAM) + at.idx / TEAM) * ROWS;
     let first_col = workgroup.y * COLS;
 //@if MOE
-    let w_base = ids[first_col] * p.n;
+    // All threads of the workgroup see the same.
+    let expert = ids[first_col] - p.first_expert;
+    if (expert >= p.n_experts) {
+        return;
+    }
+    let w_base = expert * p.n;
 //@else
     let w_base = 0u;
 //@end

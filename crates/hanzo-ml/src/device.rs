@@ -6,10 +6,14 @@ use crate::{
     Error, Result,
     backend::Backend,
     cpu::{Cpu, CpuOptions},
-    gpu::{self, GpuOptions, driver::Kind},
+    gpu::{
+        Gpu, GpuInfo, GpuOptions, Runtime,
+        driver::{Driver, DriverOptions, Kind},
+        wgpu::{Api, Wgpu},
+    },
 };
 
-/// A device: `cpu`, `cuda:0`, `rocm:1`, `vulkan:0`.
+/// A device: `cpu`, `cuda:0`, `rocm:1`, `vulkan:0`, `metal:0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
     /// The processor.
@@ -22,8 +26,13 @@ pub enum Device {
         /// Its number there.
         index: usize,
     },
-    /// A device of Vulkan, by its number.
-    Vulkan(usize),
+    /// A GPU behind wgpu.
+    Wgpu {
+        /// Its API.
+        api: Api,
+        /// Its number there.
+        index: usize,
+    },
 }
 
 impl Device {
@@ -32,14 +41,29 @@ impl Device {
     /// # Errors
     /// A device that is not available, with the reason.
     pub fn open(self, cpu: CpuOptions, gpu: GpuOptions) -> Result<Box<dyn Backend>> {
-        Ok(match self {
-            Self::Cpu => Box::new(Cpu::new(cpu)?),
-            Self::Vulkan(index) => Box::new(gpu::Gpu::new(Box::new(gpu::vulkan::Vulkan::open(index)?), gpu)?),
-            Self::Driver { kind, index } => {
-                let runtime = gpu::driver::Driver::open(kind, index, &gpu.driver)?;
-                Box::new(gpu::Gpu::new(Box::new(runtime), gpu)?)
-            }
-        })
+        match self {
+            Self::Cpu => Ok(Box::new(Cpu::new(cpu)?)),
+            Self::Wgpu { .. } | Self::Driver { .. } => Ok(Box::new(self.open_gpu(gpu)?)),
+        }
+    }
+
+    /// Its backend as that of a GPU.
+    ///
+    /// # Errors
+    /// The processor; a device that is not available, with the reason.
+    pub fn open_gpu(self, options: GpuOptions) -> Result<Gpu> {
+        let runtime: Box<dyn Runtime> = match self {
+            Self::Cpu => return Err(Error::op("device", "the processor is no GPU")),
+            Self::Wgpu { api, index } => Box::new(Wgpu::open(api, index)?),
+            Self::Driver { kind, index } => Box::new(Driver::open(kind, index, &options.driver)?),
+        };
+        Gpu::new(runtime, options)
+    }
+
+    /// The GPUs of every API by its name, or why it has none here.
+    pub fn gpus(options: &DriverOptions) -> Vec<(&'static str, Result<Vec<GpuInfo>>)> {
+        let drivers = Kind::ALL.into_iter().map(|kind| (kind.name(), Driver::list(kind, options)));
+        drivers.chain(Api::ALL.into_iter().map(|api| (api.name(), api.list()))).collect()
     }
 }
 
@@ -50,16 +74,18 @@ impl FromStr for Device {
         if name == "cpu" {
             return Ok(Self::Cpu);
         }
-        let (api, index) = name.split_once(':').unwrap_or((name, "0"));
-        let kind = Kind::ALL.into_iter().find(|k| k.name() == api);
-        match (kind, index.parse()) {
-            (Some(kind), Ok(index)) => Ok(Self::Driver { kind, index }),
-            (None, Ok(index)) if api == "vulkan" => Ok(Self::Vulkan(index)),
-            _ => Err(Error::op(
+        let (prefix, index) = name.split_once(':').unwrap_or((name, "0"));
+        let error = || {
+            Error::op(
                 "device",
-                format!("`{name}` is no device; try cpu, cuda:0, rocm:0 or vulkan:0"),
-            )),
-        }
+                format!("`{name}` is no device; try cpu, cuda:0, rocm:0, vulkan:0 or metal:0"),
+            )
+        };
+        let index = index.parse().map_err(|_| error())?;
+        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == prefix);
+        let api = Api::ALL.into_iter().find(|api| api.name() == prefix);
+        let driver = kind.map(|kind| Self::Driver { kind, index });
+        driver.or(api.map(|api| Self::Wgpu { api, index })).ok_or_else(error)
     }
 }
 
@@ -68,7 +94,7 @@ impl fmt::Display for Device {
         match self {
             Self::Cpu => f.write_str("cpu"),
             Self::Driver { kind, index } => write!(f, "{}:{index}", kind.name()),
-            Self::Vulkan(index) => write!(f, "vulkan:{index}"),
+            Self::Wgpu { api, index } => write!(f, "{}:{index}", api.name()),
         }
     }
 }
@@ -84,9 +110,11 @@ mod tests {
         let device = |name: &str| name.parse::<Device>();
         assert_eq!(device("cpu").unwrap(), Device::Cpu);
         assert_eq!(device("cuda").unwrap(), Device::Driver { kind: Kind::Cuda, index: 0 });
-        assert_eq!(device("vulkan:1").unwrap(), Device::Vulkan(1));
-        assert_eq!(device("rocm:3").unwrap().to_string(), "rocm:3");
-        for bad in ["", "cpu:0", "cuda:", "cuda:x", "cuda:-1", "metal:0"] {
+        assert_eq!(device("vulkan:1").unwrap(), Device::Wgpu { api: Api::Vulkan, index: 1 });
+        for name in ["rocm:3", "vulkan:2", "metal:0"] {
+            assert_eq!(device(name).unwrap().to_string(), name);
+        }
+        for bad in ["", "cpu:0", "cuda:", "cuda:x", "cuda:-1", "metal:", "wgpu:0"] {
             assert!(device(bad).unwrap_err().to_string().contains("is no device"), "{bad}");
         }
     }

@@ -9,11 +9,12 @@ mod common;
 use std::{fs, path::Path, process::Command};
 
 use common::{down, up};
+use hanzo_kernel::{Code, Interface};
 use hanzo_ml::{
     DType,
     backend::Backend,
     gpu::{
-        Gpu, GpuOptions, Runtime,
+        Gpu, GpuOptions, Launch, ProgramId, ProgramSource, Runtime,
         driver::{Driver, DriverOptions, Kind},
     },
 };
@@ -25,12 +26,17 @@ struct Fake {
 
 impl Fake {
     fn new() -> Self {
+        Self::knowing(90)
+    }
+
+    /// With a compiler of CUDA that knows devices up to a compute capability; the fake's own has 9.0.
+    fn knowing(arch: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/driver.c");
         let library = folder.path().join("fake.so");
         let log = format!("-DFAKE_LOG=\"{}\"", folder.path().join("log").display());
         let done = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", &log, "-o"])
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", &log, &format!("-DFAKE_ARCH={arch}"), "-o"])
             .args([&library, &source])
             .output()
             .unwrap();
@@ -86,7 +92,7 @@ fn a_launch_from_start_to_end() {
         assert_eq!(add(&mut gpu), [11.0, 22.0, 33.0]);
         let mut want = vec!["alloc 512", "alloc 512", "compile add"];
         want.extend(options);
-        want.push("launch add 1,1,1 256,1,1 shared 0 n 3");
+        want.extend(["code", "load", "function add", "launch add 1,1,1 256,1,1 shared 0 n 3"]);
         assert_eq!(fake.log(), want);
         // Neither memory nor kernel is asked for again.
         add(&mut gpu);
@@ -94,7 +100,8 @@ fn a_launch_from_start_to_end() {
         drop(gpu);
         let closed = fake.log();
         assert_eq!(closed.iter().filter(|l| l.starts_with("free ")).count(), 3, "tables and two buffers");
-        assert_eq!(closed[3..], ["unload", "destroy stream", "release 11"]);
+        let end = "release 11 with 0 pieces of memory and 0 things left";
+        assert_eq!(closed[3..], ["unload", "destroy stream", end]);
         // The next program finds the kernel on disk.
         let mut gpu = fake.open(kind);
         fake.log();
@@ -120,7 +127,7 @@ fn copies_events_and_recordings() {
     assert_eq!((driver.limits().subgroup, driver.limits().n_processors), ((32, 32), 7));
     let (a, b) = (driver.alloc(64).unwrap(), driver.alloc(64).unwrap());
     driver.upload(a, 8, &[1, 2, 3]).unwrap();
-    driver.copy(b, a, 64).unwrap();
+    driver.copy((b, 0), (a, 0), 64).unwrap();
     driver.fill(a, 9, 64).unwrap();
     let mut bytes = [0; 4];
     driver.download(b, 8, &mut bytes).unwrap();
@@ -131,6 +138,8 @@ fn copies_events_and_recordings() {
     fake.log();
     let (from, to) = (driver.record().unwrap(), driver.record().unwrap());
     assert_eq!(driver.elapsed_ms(from, to).unwrap(), 1.5);
+    // Both are given back.
+    driver.elapsed_ms(from, to).unwrap_err();
     driver.begin_capture().unwrap();
     let graph = driver.end_capture().unwrap();
     driver.replay(graph).unwrap();
@@ -138,6 +147,7 @@ fn copies_events_and_recordings() {
     driver.replay(graph).unwrap_err();
     driver.free(a);
     let want = [
+        "wait for event",
         "destroy event",
         "destroy event",
         "begin capture 1",
@@ -147,6 +157,110 @@ fn copies_events_and_recordings() {
         "free 64",
     ];
     assert_eq!(fake.log(), want);
+}
+
+/// What was not given out, or was given back, is refused before the driver sees it; what is left at the end goes back.
+#[test]
+fn handles_are_checked_and_nothing_is_left_behind() {
+    for kind in Kind::ALL {
+        let fake = Fake::new();
+        let (mut driver, mut other) = (
+            Driver::open(kind, 1, &fake.options()).unwrap(),
+            Driver::open(kind, 0, &fake.options()).unwrap(),
+        );
+        let (a, foreign) = (driver.alloc(64).unwrap(), other.alloc(64).unwrap());
+        fake.log();
+        driver.upload(foreign, 0, &[1]).unwrap_err();
+        driver.copy((a, 0), (foreign, 0), 4).unwrap_err();
+        driver.upload(a, 60, &[0; 8]).unwrap_err();
+        driver.upload(a, usize::MAX, &[0; 8]).unwrap_err();
+        driver.fill(a, 0, 65).unwrap_err();
+        let launch = |buffers| Launch { program: ProgramId(0), grid: [1, 1, 1], buffers, immediates: &[] };
+        driver.launch(&launch(&[])).unwrap_err();
+        driver.free(foreign);
+        assert_eq!(fake.log(), [""; 0], "the driver was asked");
+        let b = driver.alloc(32).unwrap();
+        driver.free(b);
+        driver.fill(b, 0, 4).unwrap_err();
+        driver.free(b);
+        driver.record().unwrap();
+        driver.begin_capture().unwrap();
+        driver.end_capture().unwrap();
+        fake.log();
+        drop(driver);
+        let end = "release 11 with 1 pieces of memory and 0 things left";
+        let want = ["free 64", "destroy exec", "destroy event", "destroy stream", end];
+        assert_eq!(fake.log(), want, "the other device's piece is not this one's");
+        drop(other);
+        assert_eq!(
+            fake.log(),
+            ["free 64", "destroy stream", "release 10 with 0 pieces of memory and 0 things left"]
+        );
+    }
+}
+
+/// A compiler that is older than the device makes code that the driver translates; AMD's finds the device by itself.
+#[test]
+fn a_compiler_older_than_the_device_makes_portable_code() {
+    let fake = Fake::knowing(86);
+    assert_eq!(add(&mut fake.open(Kind::Cuda)), [11.0, 22.0, 33.0]);
+    let log = fake.log();
+    assert!(log.contains(&"option --gpu-architecture=compute_86".to_owned()), "{log:?}");
+    assert!(log.contains(&"portable".to_owned()), "{log:?}");
+    let fake = Fake::knowing(120);
+    let log = |kind| {
+        add(&mut fake.open(kind));
+        fake.log()
+    };
+    // Of 7.5 and 12.0, the earlier is portable to 9.0.
+    assert!(log(Kind::Cuda).contains(&"option --gpu-architecture=compute_75".to_owned()));
+    assert!(!log(Kind::Rocm).iter().any(|l| l.contains("architecture") || l == "portable"));
+}
+
+/// A kernel that the device has no room for is refused before anything is compiled.
+#[test]
+fn workgroup_memory_is_asked_for_and_bounded() {
+    let interface = |workgroup_bytes| Interface {
+        bindings: Vec::new(),
+        immediate_bytes: 0,
+        workgroup: [64, 1, 1],
+        workgroup_bytes,
+    };
+    let fake = Fake::new();
+    let mut driver = Driver::open(Kind::Cuda, 0, &fake.options()).unwrap();
+    let code = Code::Text("big".into());
+    let compile = |driver: &mut Driver, bytes| {
+        fake.log();
+        let source = ProgramSource { name: "big", code: &code, interface: &interface(bytes) };
+        driver.compile(&[source]).map(|ids| ids[0]).map_err(|e| e.to_string())
+    };
+    let error = compile(&mut driver, 232_449).unwrap_err();
+    assert_eq!(error, "compile: kernel big wants 232449 bytes a workgroup, the device has 232448");
+    assert_eq!(fake.log(), [""; 0]);
+    let id = compile(&mut driver, 50_000).unwrap();
+    driver.launch(&Launch { program: id, grid: [2, 3, 4], buffers: &[], immediates: &[] }).unwrap();
+    let log = fake.log();
+    assert_eq!(log[log.len() - 2..], ["attribute big 8 50000", "launch big 2,3,4 64,1,1 shared 50000"]);
+    // A module whose kernel is not there is not kept.
+    let missing = ProgramSource { name: "other", code: &code, interface: &interface(0) };
+    driver.compile(&[missing]).unwrap_err();
+    assert_eq!(fake.log().last().unwrap(), "unload");
+}
+
+#[test]
+fn devices_are_listed_without_being_opened() {
+    for kind in Kind::ALL {
+        let fake = Fake::new();
+        let found = Driver::list(kind, &fake.options()).unwrap();
+        let names: Vec<_> = found.iter().map(|gpu| (gpu.device.as_str(), gpu.name.as_str())).collect();
+        let name = kind.name();
+        assert_eq!(names, [(&*format!("{name}:0"), "Fake 10"), (&*format!("{name}:1"), "Fake 11")]);
+        assert_eq!(found[1].memory_bytes, Some(11 << 30));
+        let features = found[0].features.join(", ");
+        assert!(features.contains("7 processors, subgroups of 32"), "{features}");
+        assert_eq!(features.starts_with("sm_90"), kind == Kind::Cuda, "{features}");
+        assert_eq!(fake.log(), ["init 0"]);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use hanzo_kernel::Target;
 use hanzo_ml::{
-    DType,
+    Bytes, DType, QTensor,
     backend::{Attention, AttentionPlan, Backend, Buffer, MatMul, MoeMatMul, RmsNorm, Weight},
     gpu::{
         Gpu, GpuOptions, MemoryId, Products,
@@ -193,4 +193,87 @@ fn what_no_kernel_can_do_is_refused() {
     let tensor = Rng::new(1).weight(Format::from_name("I32").unwrap(), vec![2, 32]);
     let error = gpu.load(&tensor).unwrap_err().to_string();
     assert_eq!(error, "tensor weight: no kernel reads weights of format I32");
+}
+
+/// A weight over the limit of a buffer is several launches, each with its own rows or experts.
+#[test]
+fn weights_over_the_limit_are_launched_in_parts() {
+    let (null, records) = Null::new(Target::Cuda, 64 << 20);
+    let null = null.with_buffer_bytes(256 << 10);
+    let mut gpu = Gpu::new(Box::new(null), GpuOptions::default()).unwrap();
+    records.take();
+    // 544 bytes a row: 481 rows fit, 448 are whole tiles.
+    let weight = load(&mut gpu, "Q8_0", vec![1000, 512]);
+    let allocs = |records: &[Record]| -> Vec<usize> {
+        records.iter().filter_map(|r| if let Record::Alloc(_, n) = r { Some(*n) } else { None }).collect()
+    };
+    let all = records.take();
+    assert_eq!(allocs(&all), [448 * 544, 448 * 544, 104 * 544]);
+    // Every byte once, in its place.
+    let mut places: Vec<(MemoryId, usize, usize)> = Vec::new();
+    for record in &all {
+        if let Record::Upload { to, at, bytes } = record {
+            places.push((*to, *at, *bytes));
+        }
+    }
+    assert_eq!(places.iter().map(|p| p.2).sum::<usize>(), 1000 * 544);
+    multiply(&mut gpu, &weight, 2);
+    let all = records.take();
+    let launches: Vec<_> = all
+        .iter()
+        .filter_map(
+            |r| if let Record::Launch(_, grid, _, words) = r { Some((grid[0], words[3])) } else { None },
+        )
+        .collect();
+    assert_eq!(launches, [(56, 448), (56, 448), (13, 104)]);
+    // Two rows of results of 1,000 values, from the first value of each part on.
+    let copies: Vec<_> = all
+        .iter()
+        .filter_map(|r| if let Record::Copy { at, bytes, .. } = r { Some((*at, *bytes)) } else { None })
+        .collect();
+    let want = [(0, 1792), (4000, 1792), (1792, 1792), (5792, 1792), (3584, 416), (7584, 416)];
+    assert_eq!(copies, want);
+    // Experts of 34,816 bytes, seven a part.
+    let weight = load(&mut gpu, "Q8_0", vec![16, 64, 512]);
+    let ids = up_ids(&mut gpu, &[3, 9]);
+    let (x, out) = (empty(&mut gpu, 512), empty(&mut gpu, 128));
+    records.take();
+    gpu.moe_matmul(&out, &MoeMatMul { x: &x, ids: &ids, n_used: 2, weight: &weight }).unwrap();
+    let parts: Vec<_> = records
+        .take()
+        .iter()
+        .filter_map(|r| if let Record::Launch(.., words) = r { Some((words[6], words[7])) } else { None })
+        .collect();
+    assert_eq!(parts, [(0, 7), (7, 7), (14, 2)]);
+}
+
+/// A large weight is copied in pieces that begin at whole words, and each byte once.
+#[test]
+fn large_weights_are_copied_in_pieces() {
+    let (mut gpu, records) = gpu(Products::Float);
+    let load = |gpu: &mut Gpu, format: &str, rows: usize| {
+        let format = Format::from_name(format).unwrap();
+        let bytes = vec![0; format.bytes_of(rows * 2048).unwrap()];
+        let tensor = QTensor::new("large", format, vec![rows, 2048], Bytes::owned(bytes)).unwrap();
+        records.take();
+        gpu.load(&tensor).unwrap();
+        let mut pieces: Vec<(usize, usize)> = Vec::new();
+        for record in records.take() {
+            if let Record::Upload { at, bytes, .. } = record {
+                pieces.push((at, bytes));
+            }
+        }
+        pieces.sort_unstable();
+        pieces
+    };
+    // Of Q6_K the fields ql, qh, scales and d have 128, 64, 16 and 2 bytes a block.
+    let pieces = load(&mut gpu, "Q6_K", 15_001);
+    assert!(pieces.len() > 4 && pieces.iter().all(|(at, _)| at % 4 == 0), "{pieces:?}");
+    for (a, b) in pieces.iter().zip(&pieces[1..]) {
+        // Planes are padded to 16 bytes.
+        assert!((0..16).contains(&(b.0 - (a.0 + a.1))), "{a:?} {b:?}");
+    }
+    assert_eq!(pieces.iter().map(|p| p.1).sum::<usize>(), 15_001 * 8 * 210);
+    let pieces = load(&mut gpu, "F16", 10_000);
+    assert_eq!(pieces.len(), 5);
 }

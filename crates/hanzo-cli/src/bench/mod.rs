@@ -63,7 +63,7 @@ pub(crate) struct BenchArgs {
         default_value = "512"
     )]
     ubatch_size: Vec<usize>,
-    /// Where to run: cpu, cuda:0, rocm:0, vulkan:0 …
+    /// Where to run: cpu, cuda:0, rocm:0, vulkan:0, metal:0 …
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
     device: Device,
     /// Threads [default: one per physical core]

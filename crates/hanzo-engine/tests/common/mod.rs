@@ -12,11 +12,7 @@ use hanzo_ml::{
     DType, Device,
     backend::Backend,
     cpu::{Activations, Cpu, CpuOptions},
-    gpu::{
-        GpuOptions,
-        driver::{Driver, DriverOptions, Kind},
-        vulkan::Vulkan,
-    },
+    gpu::{GpuOptions, driver::DriverOptions},
     reference::Reference,
 };
 use serde::Deserialize;
@@ -111,9 +107,8 @@ pub fn reference() -> Box<dyn Backend> {
 
 /// The names of this machine's GPUs.
 pub fn gpu_names() -> Vec<String> {
-    let drivers = Kind::ALL.map(|kind| Driver::list(kind, &DriverOptions::default()));
-    let found = drivers.into_iter().chain([Vulkan::list()]).filter_map(|found| found.ok());
-    found.flatten().filter_map(|name| Some(name.split(' ').next()?.to_owned())).collect()
+    let found = Device::gpus(&DriverOptions::default()).into_iter().filter_map(|(_, found)| found.ok());
+    found.flatten().map(|gpu| gpu.device).collect()
 }
 
 /// The names of this machine's GPUs, without those that are programs: a whole model takes them too long.

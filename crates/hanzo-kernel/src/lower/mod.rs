@@ -40,6 +40,15 @@ impl Target {
             Self::Hip => "hip",
         }
     }
+
+    /// The name of every kernel's entry point; `None` where a kernel's own name is it.
+    pub fn entry(self) -> Option<&'static str> {
+        match self {
+            Self::SpirV => Some("main"),
+            Self::Msl => Some(msl::ENTRY),
+            Self::Cuda | Self::Hip => None,
+        }
+    }
 }
 
 /// What is checked while a kernel runs.

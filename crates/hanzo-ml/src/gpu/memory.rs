@@ -46,9 +46,20 @@ impl Memory {
                 format!("a GPU has no buffers of {dtype:?}; f32, f16 and bf16 it has"),
             ));
         }
-        let bytes = dtype.bytes_of(len).and_then(piece_bytes);
-        let bytes = bytes
-            .ok_or_else(|| Error::op("alloc", format!("{len} elements are more than can be addressed")))?;
+        let error = |what: String| Error::op("alloc", what);
+        let used = dtype.bytes_of(len).zip(dtype.bytes_of(len).and_then(piece_bytes));
+        let (used, bytes) =
+            used.ok_or_else(|| error(format!("{len} elements are more than can be addressed")))?;
+        let max = runtime.limits().buffer_bytes;
+        if used > max {
+            let name = runtime.name();
+            return Err(error(format!(
+                "{len} elements of {dtype:?} are {used} bytes; the largest buffer of {name} has {max} (a smaller \
+                 context or fewer rows at a time take less)"
+            )));
+        }
+        // What is kept for reuse may be larger than what is asked for, but not than a buffer.
+        let bytes = bytes.min(max);
         let memory = self.take(runtime, bytes)?;
         Ok(Buffer { id: self.slab.insert(Piece { memory, bytes, dtype, len }), dtype, len })
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hanzo_kernel::Target;
 
 use super::runtime::{
-    EventId, GraphId, Launch, Limits, MemoryId, MemoryInfo, ProgramId, ProgramSource, Runtime,
+    EventId, GraphId, Launch, Limits, MemoryId, MemoryInfo, ProgramId, ProgramSource, Runtime, expect_inside,
+    unknown,
 };
 use crate::{Error, Result};
 
@@ -17,12 +18,28 @@ pub enum Record {
     Alloc(MemoryId, usize),
     /// Memory given back.
     Free(MemoryId),
-    /// Bytes from the host.
-    Upload(MemoryId, usize),
+    /// Bytes from the host, to a first byte.
+    Upload {
+        /// The memory.
+        to: MemoryId,
+        /// Its first byte that is written.
+        at: usize,
+        /// How many.
+        bytes: usize,
+    },
     /// Bytes to the host.
     Download(MemoryId, usize),
-    /// A copy or fill on the device.
-    Copy(MemoryId, usize),
+    /// A copy on the device.
+    Copy {
+        /// The memory that is written.
+        to: MemoryId,
+        /// Its first byte that is written.
+        at: usize,
+        /// How many.
+        bytes: usize,
+    },
+    /// Bytes filled on the device.
+    Fill(MemoryId, usize),
     /// A kernel compiled, by name.
     Compile(String),
     /// A launch: kernel, grid, buffers, words of immediate data.
@@ -81,11 +98,18 @@ impl Null {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     }
 
+    /// The same device with buffers of at most so many bytes.
+    #[must_use]
+    pub fn with_buffer_bytes(mut self, buffer_bytes: usize) -> Self {
+        self.limits.buffer_bytes = buffer_bytes;
+        self
+    }
+
     /// Memory in use has room for the bytes.
-    fn check(&self, op: &'static str, memory: MemoryId, end: usize) -> Result<()> {
+    fn check(&self, op: &'static str, memory: MemoryId, offset: usize, len: usize) -> Result<()> {
         match self.sizes.get(memory.0 as usize) {
-            Some(&size) if size > 0 && end <= size => Ok(()),
-            _ => Err(Error::op(op, format!("{memory:?} has no {end} bytes"))),
+            Some(&size) if size > 0 => expect_inside(op, offset, len, size),
+            _ => Err(unknown(op, memory)),
         }
     }
 }
@@ -108,6 +132,10 @@ impl Runtime for Null {
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<MemoryId> {
+        if bytes > self.limits.buffer_bytes {
+            let max = self.limits.buffer_bytes;
+            return Err(Error::op("alloc", format!("{bytes} bytes for a buffer of at most {max}")));
+        }
         if bytes == 0 || bytes > self.bytes_max - self.bytes_in_use {
             return Err(Error::op("alloc", format!("no memory for {bytes} bytes")));
         }
@@ -126,34 +154,35 @@ impl Runtime for Null {
     }
 
     fn upload(&mut self, dst: MemoryId, offset: usize, data: &[u8]) -> Result<()> {
-        self.check("upload", dst, offset + data.len())?;
-        self.push(Record::Upload(dst, data.len()));
+        self.check("upload", dst, offset, data.len())?;
+        self.push(Record::Upload { to: dst, at: offset, bytes: data.len() });
         Ok(())
     }
 
     fn download(&mut self, src: MemoryId, offset: usize, out: &mut [u8]) -> Result<()> {
-        self.check("download", src, offset + out.len())?;
+        self.check("download", src, offset, out.len())?;
         out.fill(0);
         self.push(Record::Download(src, out.len()));
         Ok(())
     }
 
-    fn copy(&mut self, dst: MemoryId, src: MemoryId, bytes: usize) -> Result<()> {
-        self.check("copy", dst, bytes)?;
-        self.check("copy", src, bytes)?;
-        self.push(Record::Copy(dst, bytes));
+    fn copy(&mut self, dst: (MemoryId, usize), src: (MemoryId, usize), bytes: usize) -> Result<()> {
+        self.check("copy", dst.0, dst.1, bytes)?;
+        self.check("copy", src.0, src.1, bytes)?;
+        self.push(Record::Copy { to: dst.0, at: dst.1, bytes });
         Ok(())
     }
 
     fn fill(&mut self, dst: MemoryId, _value: u8, bytes: usize) -> Result<()> {
-        self.check("fill", dst, bytes)?;
-        self.push(Record::Copy(dst, bytes));
+        self.check("fill", dst, 0, bytes)?;
+        self.push(Record::Fill(dst, bytes));
         Ok(())
     }
 
     fn compile(&mut self, sources: &[ProgramSource<'_>]) -> Result<Vec<ProgramId>> {
         let mut ids = Vec::with_capacity(sources.len());
         for source in sources {
+            source.check(&self.limits)?;
             self.push(Record::Compile(source.name.into()));
             let interface = source.interface;
             let n_bytes = interface.immediate_bytes as usize;
@@ -164,20 +193,12 @@ impl Runtime for Null {
     }
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<()> {
-        let (name, n_buffers, n_bytes) = &self.programs[launch.program.0];
-        if launch.buffers.len() != *n_buffers || launch.immediates.len() != *n_bytes {
-            return Err(Error::op("launch", format!("{name}: operands of another kernel")));
-        }
-        for (axis, (&n, &max)) in launch.grid.iter().zip(&self.limits.grid).enumerate() {
-            if n == 0 || n > max {
-                return Err(Error::op("launch", format!("{name}: {n} workgroups along axis {axis}")));
-            }
-        }
-        for (i, memory) in launch.buffers.iter().enumerate() {
-            self.check("launch", *memory, 1)?;
-            if launch.buffers[..i].contains(memory) {
-                return Err(Error::op("launch", format!("{name}: {memory:?} is given twice")));
-            }
+        let op = "launch";
+        let program = self.programs.get(launch.program.0);
+        let (name, n_buffers, n_bytes) = program.ok_or_else(|| Error::op(op, "an unknown kernel"))?;
+        launch.check(name, *n_buffers, *n_bytes, &self.limits)?;
+        for memory in launch.buffers {
+            self.check(op, *memory, 0, 1)?;
         }
         let words = launch.immediates.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w)).collect();
         self.push(Record::Launch(name.clone(), launch.grid, launch.buffers.to_vec(), words));

@@ -1,7 +1,8 @@
 //! What a GPU API must offer.
 //!
-//! Memory, programs, events and graphs are plain numbers that the runtime gives meaning to. Work is enqueued in order on
-//! one queue; only downloads, [`Runtime::synchronize`] and [`Runtime::elapsed_ms`] wait.
+//! Memory, programs, events and graphs are plain numbers that the runtime gives meaning to. A number that it did not give
+//! out, or that was given back, is an error, and so are bytes outside of a piece of memory. Work is enqueued in order on one
+//! queue; only downloads, [`Runtime::synchronize`] and [`Runtime::elapsed_ms`] wait.
 
 use hanzo_kernel::{Code, Interface, Target};
 
@@ -40,6 +41,22 @@ pub struct Limits {
     pub matrix_side: Option<u32>,
 }
 
+impl Limits {
+    /// What there is to say to people.
+    pub(super) fn features(&self) -> Vec<String> {
+        let subgroup = match self.subgroup {
+            (min, max) if min == max => format!("subgroups of {min}"),
+            (min, max) => format!("subgroups of {min} to {max}"),
+        };
+        let mut features = vec![subgroup, format!("{} KiB a workgroup", self.workgroup_bytes >> 10)];
+        features.extend(self.matrix_side.map(|side| format!("matrices of {side} × {side}")));
+        if self.buffer_bytes != usize::MAX {
+            features.push(format!("{} MiB a buffer", self.buffer_bytes >> 20));
+        }
+        features
+    }
+}
+
 /// Bytes of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
@@ -60,6 +77,21 @@ pub struct ProgramSource<'a> {
     pub interface: &'a Interface,
 }
 
+impl ProgramSource<'_> {
+    /// Refuses a kernel that the device has no workgroup memory for, before anything is compiled.
+    pub(super) fn check(&self, limits: &Limits) -> Result<()> {
+        let (bytes, max) = (self.interface.workgroup_bytes, limits.workgroup_bytes);
+        if bytes <= max {
+            return Ok(());
+        }
+        let name = self.name;
+        Err(Error::op(
+            "compile",
+            format!("kernel {name} wants {bytes} bytes a workgroup, the device has {max}"),
+        ))
+    }
+}
+
 /// One launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
@@ -74,7 +106,7 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Refuses operands of another kernel, and a grid that the device has not.
+    /// Refuses operands of another kernel or the same memory twice, and a grid that the device has not.
     pub(super) fn check(
         &self,
         kernel: &str,
@@ -85,12 +117,29 @@ impl Launch<'_> {
         let fits = self.buffers.len() == n_buffers
             && self.immediates.len() == immediate_bytes
             && self.grid.iter().zip(&limits.grid).all(|(n, max)| (1..=*max).contains(n));
-        if fits {
-            return Ok(());
+        if !fits {
+            let what = format!("{kernel}: operands of another kernel, or {:?} workgroups", self.grid);
+            return Err(Error::op("launch", what));
         }
-        let grid = self.grid;
-        Err(Error::op("launch", format!("{kernel}: operands of another kernel, or {grid:?} workgroups")))
+        let is_twice = |i: usize| self.buffers[..i].contains(&self.buffers[i]);
+        match (1..n_buffers).find(|i| is_twice(*i)) {
+            Some(i) => Err(Error::op("launch", format!("{kernel}: {:?} is given twice", self.buffers[i]))),
+            None => Ok(()),
+        }
     }
+}
+
+/// The error for memory that a runtime did not give out, or was given back.
+pub(super) fn unknown(op: &'static str, memory: MemoryId) -> Error {
+    Error::op(op, format!("{memory:?} is no memory of this device"))
+}
+
+/// Refuses bytes outside of memory of `size` bytes.
+pub(super) fn expect_inside(op: &'static str, offset: usize, len: usize, size: usize) -> Result<()> {
+    if offset.checked_add(len).is_some_and(|end| end <= size) {
+        return Ok(());
+    }
+    Err(Error::op(op, format!("{len} bytes from byte {offset} of memory of {size}")))
 }
 
 /// A GPU API with one device and one queue.
@@ -113,14 +162,15 @@ pub trait Runtime: Send {
     /// Gives memory back. The caller has waited for the work that uses it.
     fn free(&mut self, memory: MemoryId);
 
-    /// Copies from the host; `data` may be changed as soon as this returns.
+    /// Copies from the host to a multiple of 4 bytes; `data` may be changed as soon as this returns. A last word that is
+    /// not whole may be filled up with zeros.
     fn upload(&mut self, dst: MemoryId, offset: usize, data: &[u8]) -> Result<()>;
 
-    /// Waits for all work and copies to the host.
+    /// Waits for all work and copies to the host, from a multiple of 4 bytes.
     fn download(&mut self, src: MemoryId, offset: usize, out: &mut [u8]) -> Result<()>;
 
-    /// Copies on the device, between different memory.
-    fn copy(&mut self, dst: MemoryId, src: MemoryId, bytes: usize) -> Result<()>;
+    /// Copies on the device, between different memory, from byte to byte (both multiples of 4).
+    fn copy(&mut self, dst: (MemoryId, usize), src: (MemoryId, usize), bytes: usize) -> Result<()>;
 
     /// Fills with a byte.
     fn fill(&mut self, dst: MemoryId, value: u8, bytes: usize) -> Result<()>;

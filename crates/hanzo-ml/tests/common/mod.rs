@@ -4,14 +4,10 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use hanzo_ml::{
-    Bytes, DType, QTensor, Result,
+    Bytes, DType, Device, QTensor, Result,
     backend::{Backend, Buffer},
     cpu::{Activations, Cpu, CpuOptions},
-    gpu::{
-        Gpu, GpuOptions, Products, Runtime,
-        driver::{Driver, DriverOptions, Kind},
-        vulkan::Vulkan,
-    },
+    gpu::{Gpu, GpuOptions, Products, driver::DriverOptions},
     reference::Reference,
 };
 use hanzo_quant::Format;
@@ -166,12 +162,9 @@ pub fn check_op(
 pub fn gpu_names() -> &'static [String] {
     static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
         let mut names = Vec::new();
-        let drivers = Kind::ALL.map(|kind| Driver::list(kind, &DriverOptions::default()));
-        for found in drivers.into_iter().chain([Vulkan::list()]) {
+        for (_, found) in Device::gpus(&DriverOptions::default()) {
             match found {
-                Ok(found) => {
-                    names.extend(found.iter().filter_map(|n| n.split(' ').next()).map(str::to_owned))
-                }
+                Ok(found) => names.extend(found.into_iter().map(|gpu| gpu.device)),
                 Err(e) => println!("{e}"),
             }
         }
@@ -183,13 +176,7 @@ pub fn gpu_names() -> &'static [String] {
 /// A GPU of this machine.
 pub fn gpu(name: &str, products: Products) -> Gpu {
     let options = GpuOptions { products, ..GpuOptions::default() };
-    let (kind, index) = name.split_once(':').unwrap();
-    let index = index.parse().unwrap();
-    let runtime: Box<dyn Runtime> = match Kind::ALL.into_iter().find(|k| k.name() == kind) {
-        Some(kind) => Box::new(Driver::open(kind, index, &options.driver).unwrap()),
-        None => Box::new(Vulkan::open(index).unwrap()),
-    };
-    Gpu::new(runtime, options).unwrap()
+    name.parse::<Device>().unwrap().open_gpu(options).unwrap()
 }
 
 thread_local! {

@@ -1,6 +1,8 @@
 // A driver and a run-time compiler under the names of CUDA and of HIP, for the tests of `gpu::driver`: memory is the
 // host's, "compiling" keeps the text, and every call is written to the file that FAKE_LOG names when this is compiled.
-// What a real driver would forgive is an error here: a context that is not current, memory that is not there.
+// What a real driver would forgive is an error here: a context that is not current, memory that is not there, a handle
+// that was given back. Handles are numbers that occur once, so each use of one after its end is seen; `release` says what
+// was left behind.
 
 #include <stdarg.h>
 #include <stdint.h>
@@ -15,9 +17,13 @@
     EXPORT int hip params { return fake_##cu args; } \
     static int fake_##cu params
 
+enum kind { MODULE = 1, FUNCTION, EVENT, GRAPH, EXEC, PROGRAM };
 static __thread void *current;
-static int n_inits, context_cell, stream_cell, n_live;
+static int n_inits, context_cell, stream_cell, n_live, is_capturing;
 static struct { uint64_t address; size_t bytes; } live[256];
+// A handle is 100 times its place, plus its kind. A function's owner is its module.
+static struct { enum kind kind; char *text; uint64_t owner; int is_alive, is_recorded; } things[1024];
+static int n_things;
 
 static void note(const char *format, ...) {
     FILE *f = fopen(FAKE_LOG, "a");
@@ -25,6 +31,26 @@ static void note(const char *format, ...) {
     va_start(list, format);
     if (f) { vfprintf(f, format, list); fputc('\n', f); fclose(f); }
     va_end(list);
+}
+static void *thing(enum kind kind, const char *text, uint64_t owner) {
+    things[n_things].kind = kind;
+    things[n_things].text = strdup(text);
+    things[n_things].owner = owner;
+    things[n_things].is_alive = 1;
+    return (void *)(uint64_t)(100 * ++n_things + kind);
+}
+// The place of a live handle of a kind, or -1. A function lives as long as its module.
+static int place(enum kind kind, const void *handle) {
+    uint64_t number = (uint64_t)handle, i = number / 100 - 1;
+    int is_good = number % 100 == kind && i < (uint64_t)n_things && things[i].kind == kind && things[i].is_alive;
+    if (is_good && kind == FUNCTION) is_good = place(MODULE, (void *)things[i].owner) >= 0;
+    if (!is_good) note("no such thing of kind %d", kind);
+    return is_good ? (int)i : -1;
+}
+static int end(enum kind kind, void *handle) {
+    int i = place(kind, handle);
+    if (i >= 0) things[i].is_alive = 0;
+    return i < 0 ? 400 : 0;
 }
 // 3: not initialised; 201: no context.
 static int ready(void) { return !n_inits ? 3 : current != &context_cell ? 201 : 0; }
@@ -40,6 +66,7 @@ BOTH(cuDriverGetVersion, hipDriverGetVersion, (int *v), (v)) { *v = 13000; retur
 BOTH(cuDeviceGetCount, hipGetDeviceCount, (int *n), (n)) { *n = 2; return n_inits ? 0 : 3; }
 BOTH(cuDeviceGet, hipDeviceGet, (int *d, int i), (d, i)) { *d = 10 + i; return i < 2 ? 0 : 101; }
 BOTH(cuDeviceGetName, hipDeviceGetName, (char *s, int n, int d), (s, n, d)) { snprintf(s, n, "Fake %d", d); return 0; }
+BOTH(cuDeviceTotalMem_v2, hipDeviceTotalMem, (size_t *n, int d), (n, d)) { *n = (size_t)d << 30; return n_inits ? 0 : 3; }
 BOTH(cuDeviceGetAttribute, hipDeviceGetAttribute, (int *v, int a, int d), (v, a, d)) {
     (void)d;
     // The numbers of both enumerations, which do not overlap where it matters here.
@@ -59,7 +86,12 @@ BOTH(cuDeviceGetAttribute, hipDeviceGetAttribute, (int *v, int a, int d), (v, a,
 BOTH(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (void **c, int d), (c, d)) {
     note("retain %d", d); *c = &context_cell; return 0;
 }
-BOTH(cuDevicePrimaryCtxRelease_v2, hipDevicePrimaryCtxRelease, (int d), (d)) { note("release %d", d); return 0; }
+BOTH(cuDevicePrimaryCtxRelease_v2, hipDevicePrimaryCtxRelease, (int d), (d)) {
+    int n = 0;
+    for (int i = 0; i < n_things; i++) n += things[i].is_alive && things[i].kind != FUNCTION;
+    note("release %d with %d pieces of memory and %d things left", d, n_live, n);
+    return 0;
+}
 BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void *c), (c)) { current = c; return 0; }
 BOTH(cuMemGetInfo_v2, hipMemGetInfo, (size_t *f, size_t *t), (f, t)) { *f = 1 << 20; *t = 1 << 21; return ready(); }
 BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t *p, size_t n), (p, n)) {
@@ -107,24 +139,36 @@ BOTH(cuStreamCreate, hipStreamCreateWithFlags, (void **q, unsigned f), (q, f)) {
 BOTH(cuStreamDestroy_v2, hipStreamDestroy, (void *q), (q)) { note("destroy stream"); return q != &stream_cell; }
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (void *q), (q)) { return ready() || q != &stream_cell; }
 BOTH(cuModuleLoadData, hipModuleLoadData, (void **m, const void *code), (m, code)) {
-    *m = strdup((const char *)code); return ready();
+    if (ready()) return ready();
+    *m = thing(MODULE, (const char *)code, 0);
+    note("load");
+    return 0;
 }
-BOTH(cuModuleUnload, hipModuleUnload, (void *m), (m)) { note("unload"); free(m); return ready(); }
+BOTH(cuModuleUnload, hipModuleUnload, (void *m), (m)) { note("unload"); return ready() ? ready() : end(MODULE, m); }
 BOTH(cuModuleGetFunction, hipModuleGetFunction, (void **f, void *m, const char *name), (f, m, name)) {
+    int i = place(MODULE, m);
     // The text stands for the code: a kernel of that name must be in it.
-    if (!strstr((char *)m, name)) return 500;
-    *f = strdup(name);
+    if (i < 0 || !strstr(things[i].text, name)) return 500;
+    *f = thing(FUNCTION, name, (uint64_t)m);
+    note("function %s", name);
     return 0;
 }
 BOTH(cuFuncSetAttribute, hipFuncSetAttribute, (void *f, int a, int v), (f, a, v)) {
-    note("attribute %s %d %d", (char *)f, a, v); return 0;
+    int i = place(FUNCTION, f);
+    if (i < 0 || a != 8) return 1;
+    note("attribute %s %d %d", things[i].text, a, v);
+    return 0;
 }
 EXPORT int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned a, unsigned b, unsigned c, unsigned shared,
                           void *q, void **params, void **extra) {
-    if (ready() || q != &stream_cell || extra) return 1;
+    int i_f = place(FUNCTION, f);
+    if (ready() || q != &stream_cell || extra || i_f < 0) return 1;
+    const char *name = things[i_f].text;
+    if (strcmp(name, "add")) { note("launch %s %u,%u,%u %u,%u,%u shared %u", name, x, y, z, a, b, c, shared); return 0; }
     // `add`: acc, x, then the struct of one word.
     uint32_t n = *(uint32_t *)params[2];
-    note("launch %s %u,%u,%u %u,%u,%u shared %u n %u", (char *)f, x, y, z, a, b, c, shared, n);
+    note("launch %s %u,%u,%u %u,%u,%u shared %u n %u", name, x, y, z, a, b, c, shared, n);
+    if (is_capturing) return 0;
     float *acc = *(float **)params[0], *v = *(float **)params[1];
     if (!inside((uint64_t)acc, 4 * n) || !inside((uint64_t)v, 4 * n)) return 700;
     for (uint32_t i = 0; i < n; i++) acc[i] += v[i];
@@ -134,21 +178,50 @@ EXPORT int hipModuleLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, un
                                  unsigned shared, void *q, void **params, void **extra) {
     return cuLaunchKernel(f, x, y, z, a, b, c, shared, q, params, extra);
 }
-BOTH(cuEventCreate, hipEventCreateWithFlags, (void **e, unsigned f), (e, f)) { (void)f; *e = malloc(1); return ready(); }
-BOTH(cuEventRecord, hipEventRecord, (void *e, void *q), (e, q)) { return !e || q != &stream_cell; }
-BOTH(cuEventSynchronize, hipEventSynchronize, (void *e), (e)) { return !e; }
-BOTH(cuEventElapsedTime, hipEventElapsedTime, (float *ms, void *a, void *b), (ms, a, b)) { *ms = 1.5f; return !a || !b; }
-BOTH(cuEventDestroy_v2, hipEventDestroy, (void *e), (e)) { note("destroy event"); free(e); return 0; }
+BOTH(cuEventCreate, hipEventCreateWithFlags, (void **e, unsigned f), (e, f)) {
+    if (ready() || f) return 1;
+    *e = thing(EVENT, "", 0);
+    return 0;
+}
+BOTH(cuEventRecord, hipEventRecord, (void *e, void *q), (e, q)) {
+    int i = place(EVENT, e);
+    if (i < 0 || q != &stream_cell || ready()) return 1;
+    things[i].is_recorded = 1;
+    return 0;
+}
+BOTH(cuEventSynchronize, hipEventSynchronize, (void *e), (e)) {
+    int i = place(EVENT, e);
+    note("wait for event");
+    return i < 0 || !things[i].is_recorded;
+}
+BOTH(cuEventElapsedTime, hipEventElapsedTime, (float *ms, void *a, void *b), (ms, a, b)) {
+    int i = place(EVENT, a), j = place(EVENT, b);
+    *ms = 1.5f * (j - i);
+    return i < 0 || j < 0 || !things[i].is_recorded || !things[j].is_recorded;
+}
+BOTH(cuEventDestroy_v2, hipEventDestroy, (void *e), (e)) { note("destroy event"); return end(EVENT, e); }
 BOTH(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void *q, int mode), (q, mode)) {
-    note("begin capture %d", mode); return ready() || q != &stream_cell;
+    note("begin capture %d", mode);
+    if (ready() || q != &stream_cell || is_capturing) return 1;
+    is_capturing = 1;
+    return 0;
 }
-BOTH(cuStreamEndCapture, hipStreamEndCapture, (void *q, void **g), (q, g)) { (void)q; *g = malloc(1); return ready(); }
+BOTH(cuStreamEndCapture, hipStreamEndCapture, (void *q, void **g), (q, g)) {
+    if (ready() || q != &stream_cell || !is_capturing) return 1;
+    is_capturing = 0;
+    *g = thing(GRAPH, "", 0);
+    return 0;
+}
 BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags, (void **x, void *g, uint64_t f), (x, g, f)) {
-    *x = malloc(1); return !g || f;
+    if (place(GRAPH, g) < 0 || f) return 1;
+    *x = thing(EXEC, "", 0);
+    return 0;
 }
-BOTH(cuGraphLaunch, hipGraphLaunch, (void *x, void *q), (x, q)) { note("replay"); return !x || q != &stream_cell; }
-BOTH(cuGraphDestroy, hipGraphDestroy, (void *g), (g)) { note("destroy graph"); free(g); return 0; }
-BOTH(cuGraphExecDestroy, hipGraphExecDestroy, (void *x), (x)) { note("destroy exec"); free(x); return 0; }
+BOTH(cuGraphLaunch, hipGraphLaunch, (void *x, void *q), (x, q)) {
+    note("replay"); return place(EXEC, x) < 0 || q != &stream_cell || ready();
+}
+BOTH(cuGraphDestroy, hipGraphDestroy, (void *g), (g)) { note("destroy graph"); return end(GRAPH, g); }
+BOTH(cuGraphExecDestroy, hipGraphExecDestroy, (void *x), (x)) { note("destroy exec"); return end(EXEC, x); }
 BOTH(cuGetErrorString, hipDrvGetErrorString, (int e, const char **s), (e, s)) {
     *s = e == 2 ? "out of memory" : "fake error"; return 0;
 }
@@ -158,16 +231,35 @@ BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
      (void **p, const char *text, const char *name, int n, const char *const *h, const char *const *i),
      (p, text, name, n, h, i)) {
     (void)h; (void)i;
-    *p = strdup(text);
+    *p = thing(PROGRAM, text, 0);
     note("compile %s", name);
     return n;
 }
 BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void *p, int n, const char *const *o), (p, n, o)) {
+    int at = place(PROGRAM, p);
     for (int i = 0; i < n; i++) note("option %s", o[i]);
-    return strstr((char *)p, "softcap") ? 6 : 0;
+    return at < 0 || strstr(things[at].text, "softcap") ? 6 : 0;
 }
-BOTH(nvrtcGetProgramLogSize, hiprtcGetProgramLogSize, (void *p, size_t *n), (p, n)) { (void)p; *n = 16; return 0; }
-BOTH(nvrtcGetProgramLog, hiprtcGetProgramLog, (void *p, char *s), (p, s)) { (void)p; strcpy(s, "it is not there"); return 0; }
-BOTH(nvrtcGetCUBINSize, hiprtcGetCodeSize, (void *p, size_t *n), (p, n)) { *n = strlen((char *)p) + 1; return 0; }
-BOTH(nvrtcGetCUBIN, hiprtcGetCode, (void *p, char *s), (p, s)) { strcpy(s, (char *)p); return 0; }
-BOTH(nvrtcDestroyProgram, hiprtcDestroyProgram, (void **p), (p)) { free(*p); *p = 0; return 0; }
+BOTH(nvrtcGetProgramLogSize, hiprtcGetProgramLogSize, (void *p, size_t *n), (p, n)) { *n = 16; return place(PROGRAM, p) < 0; }
+BOTH(nvrtcGetProgramLog, hiprtcGetProgramLog, (void *p, char *s), (p, s)) {
+    strcpy(s, "it is not there"); return place(PROGRAM, p) < 0;
+}
+BOTH(nvrtcGetCUBINSize, hiprtcGetCodeSize, (void *p, size_t *n), (p, n)) {
+    int i = place(PROGRAM, p);
+    if (i < 0) return 1;
+    *n = strlen(things[i].text) + 1;
+    return 0;
+}
+BOTH(nvrtcGetCUBIN, hiprtcGetCode, (void *p, char *s), (p, s)) {
+    int i = place(PROGRAM, p);
+    if (i < 0) return 1;
+    note("code");
+    strcpy(s, things[i].text);
+    return 0;
+}
+BOTH(nvrtcDestroyProgram, hiprtcDestroyProgram, (void **p), (p)) { int e = end(PROGRAM, *p); *p = 0; return e; }
+// FAKE_ARCH: the last device that the compiler knows.
+EXPORT int nvrtcGetNumSupportedArchs(int *n) { *n = 2; return 0; }
+EXPORT int nvrtcGetSupportedArchs(int *archs) { archs[0] = 75; archs[1] = FAKE_ARCH; return 0; }
+EXPORT int nvrtcGetPTXSize(void *p, size_t *n) { return fake_nvrtcGetCUBINSize(p, n); }
+EXPORT int nvrtcGetPTX(void *p, char *s) { note("portable"); return fake_nvrtcGetCUBIN(p, s); }

@@ -52,6 +52,7 @@ api! {
         device_count: "cuDeviceGetCount" / "hipGetDeviceCount" (*mut c_int);
         device: "cuDeviceGet" / "hipDeviceGet" (*mut c_int, c_int);
         device_name: "cuDeviceGetName" / "hipDeviceGetName" (*mut c_char, c_int, c_int);
+        total_memory: "cuDeviceTotalMem_v2" / "hipDeviceTotalMem" (*mut usize, c_int);
         device_attribute: "cuDeviceGetAttribute" / "hipDeviceGetAttribute" (*mut c_int, c_int, c_int);
         retain_context: "cuDevicePrimaryCtxRetain" / "hipDevicePrimaryCtxRetain" (*mut Opaque, c_int);
         release_context: "cuDevicePrimaryCtxRelease_v2" / "hipDevicePrimaryCtxRelease" (c_int);
@@ -101,6 +102,17 @@ api! {
         code_size: "nvrtcGetCUBINSize" / "hiprtcGetCodeSize" (Opaque, *mut usize);
         code: "nvrtcGetCUBIN" / "hiprtcGetCode" (Opaque, *mut c_char);
         destroy: "nvrtcDestroyProgram" / "hiprtcDestroyProgram" (*mut Opaque);
+    }
+}
+
+api! {
+    /// The run-time compiler's code for devices that it does not know, which the driver translates. Of CUDA alone: AMD has no
+    /// such form, and these names are not in its library.
+    Portable {
+        n_archs: "nvrtcGetNumSupportedArchs" / "" (*mut c_int);
+        archs: "nvrtcGetSupportedArchs" / "" (*mut c_int);
+        code_size: "nvrtcGetPTXSize" / "" (Opaque, *mut usize);
+        code: "nvrtcGetPTX" / "" (Opaque, *mut c_char);
     }
 }
 

@@ -1,7 +1,6 @@
 //! A device behind a driver.
 
 use std::{
-    collections::{BTreeSet, HashMap},
     ffi::{CStr, CString, c_char, c_int, c_void},
     ptr::{null, null_mut},
 };
@@ -18,8 +17,13 @@ use super::{
 };
 use crate::{
     Error, Result,
-    gpu::runtime::{
-        EventId, GraphId, Launch, Limits, MemoryId, MemoryInfo, ProgramId, ProgramSource, Runtime,
+    gpu::{
+        GpuInfo,
+        runtime::{
+            EventId, GraphId, Launch, Limits, MemoryId, MemoryInfo, ProgramId, ProgramSource, Runtime,
+            expect_inside, unknown,
+        },
+        table::Table,
     },
 };
 
@@ -40,18 +44,25 @@ pub struct Driver {
     context: Opaque,
     stream: Opaque,
     name: String,
-    /// What machine code is compiled for, `sm_90`; empty where the compiler finds out.
-    arch: String,
+    /// The compute capability that code is made for, `90`; `None` where the compiler finds out.
+    capability: Option<c_int>,
     driver_version: c_int,
     limits: Limits,
     options: DriverOptions,
     cache: Cache,
     compiler: Option<Compiler>,
     programs: Vec<Program>,
-    graphs: HashMap<u64, Opaque>,
+    graphs: Table<Opaque>,
+    events: Table<Opaque>,
     /// Memory in use: several devices of a program share a context, so it does not go with ours.
-    allocated: BTreeSet<u64>,
+    memory: Table<Memory>,
     _library: Library,
+}
+
+/// A piece of memory.
+struct Memory {
+    address: u64,
+    bytes: usize,
 }
 
 /// A loaded kernel.
@@ -94,7 +105,7 @@ impl Driver {
             said(&api, (api.create_stream)(&raw mut stream, NON_BLOCKING)).map_err(error)?;
             said(&api, (api.version)(&raw mut driver_version)).map_err(error)?;
         }
-        let (limits, arch) = describe(kind, &api, device).map_err(error)?;
+        let (limits, capability) = describe(kind, &api, device).map_err(error)?;
         let name = format!("{}:{index} {}", kind.name(), device_name(&api, device));
         Ok(Self {
             kind,
@@ -103,34 +114,28 @@ impl Driver {
             context,
             stream,
             name,
-            arch,
+            capability,
             driver_version,
             limits,
             options: options.clone(),
             cache: Cache::new(options.kernel_cache.as_deref()),
             compiler: None,
             programs: Vec::new(),
-            graphs: HashMap::new(),
-            allocated: BTreeSet::new(),
+            graphs: Table::new(),
+            events: Table::new(),
+            memory: Table::new(),
             _library: library,
         })
     }
 
-    /// Names of all devices of an API.
+    /// All devices of an API.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn list(kind: Kind, options: &DriverOptions) -> Result<Vec<String>> {
+    pub fn list(kind: Kind, options: &DriverOptions) -> Result<Vec<GpuInfo>> {
         let (_library, api) = load(kind, options)?;
         let n_devices = count(&api).map_err(|what| unavailable(kind, what))?;
-        let name = |i: c_int| {
-            let mut device = 0;
-            // SAFETY: the pointer is to a variable of ours; the ordinal is below the count.
-            let status = unsafe { (api.device)(&raw mut device, i) };
-            let name = if status == 0 { device_name(&api, device) } else { "unknown".into() };
-            format!("{}:{i} {name}", kind.name())
-        };
-        Ok((0..n_devices).map(name).collect())
+        Ok((0..n_devices).map(|ordinal| info(kind, &api, ordinal)).collect())
     }
 
     /// An error of an operation, from a status that is none.
@@ -144,7 +149,22 @@ impl Driver {
         self.check("device", unsafe { (self.api.set_context)(self.context) })
     }
 
-    /// Machine code of a kernel, from the cache or the compiler.
+    /// Destroys an event, if it is one.
+    fn give_back_event(&mut self, event: EventId) {
+        if let Some(event) = self.events.remove(event.0) {
+            // SAFETY: the event came from `record` and is not used again.
+            unsafe { (self.api.destroy_event)(event) };
+        }
+    }
+
+    /// The address of a byte of memory that has `len` bytes from there.
+    fn address(&self, op: &'static str, memory: MemoryId, offset: usize, len: usize) -> Result<u64> {
+        let found = self.memory.get(memory.0).ok_or_else(|| unknown(op, memory))?;
+        expect_inside(op, offset, len, found.bytes)?;
+        Ok(found.address + offset as u64)
+    }
+
+    /// Code of a kernel, from the cache or the compiler.
     fn code(&mut self, source: &ProgramSource<'_>) -> Result<Vec<u8>> {
         let Code::Text(text) = source.code else {
             return Err(Error::op("compile", format!("kernel {} is no text", source.name)));
@@ -153,14 +173,14 @@ impl Driver {
         let text = unit(target, &[text], Checks::Trusted)
             .ok_or_else(|| Error::op("compile", format!("kernel {} is of another language", source.name)))?;
         let version = self.driver_version.to_le_bytes();
-        let options = match self.kind {
-            Kind::Cuda => vec![format!("--gpu-architecture={}", self.arch), "--std=c++17".into()],
-            Kind::Rocm => vec!["-O3".into(), "-std=c++17".into()],
+        let options: &[&str] = match self.kind {
+            Kind::Cuda => &["--std=c++17"],
+            Kind::Rocm => &["-O3", "-std=c++17"],
         };
-        let joined = options.join(" ");
+        let made_for = format!("{:?} {}", self.capability, options.join(" "));
         // Not the compiler's version: what is kept is used without opening a compiler. The device's name stands for what
         // hipRTC finds out for itself.
-        let parts: [&[u8]; 4] = [text.as_bytes(), joined.as_bytes(), self.name.as_bytes(), &version];
+        let parts: [&[u8]; 4] = [text.as_bytes(), made_for.as_bytes(), self.name.as_bytes(), &version];
         if let Some(code) = self.cache.get(&parts) {
             return Ok(code);
         }
@@ -168,34 +188,34 @@ impl Driver {
             Some(compiler) => compiler,
             None => self.compiler.insert(Compiler::open(self.kind, &self.options)?),
         };
-        tracing::debug!("compiling {} with version {}", source.name, compiler.version);
-        let code = compiler.compile(source.name, &text, &options)?;
+        let code = compiler.compile(source.name, &text, self.capability, options)?;
         self.cache.put(&parts, &code);
         Ok(code)
     }
 
     fn load_program(&mut self, source: &ProgramSource<'_>) -> Result<Program> {
         let op = "compile";
+        source.check(&self.limits)?;
         let code = self.code(source)?;
         let entry = CString::new(source.name).map_err(|_| Error::op(op, "a zero byte in a kernel's name"))?;
         let (mut module, mut function) = (null_mut(), null_mut());
-        // SAFETY: machine code as the compiler gave it, which the driver checks; the name is a C string.
-        unsafe {
-            self.check(op, (self.api.load_module)(&raw mut module, code.as_ptr().cast()))?;
-            self.check(op, (self.api.function)(&raw mut function, module, entry.as_ptr()))?;
-        }
+        // SAFETY: code as the compiler gave it, which the driver checks.
+        self.check(op, unsafe { (self.api.load_module)(&raw mut module, code.as_ptr().cast()) })?;
         let interface = source.interface;
         let bytes = interface.workgroup_bytes;
         let dynamic_bytes = if bytes > static_workgroup_bytes_max(self.target()) { bytes } else { 0 };
-        if bytes > self.limits.workgroup_bytes {
-            let max = self.limits.workgroup_bytes;
-            return Err(Error::op(op, format!("{} wants {bytes} bytes a workgroup of {max}", source.name)));
-        }
-        if dynamic_bytes > 0 {
-            // SAFETY: the function is loaded.
-            let status =
-                unsafe { (self.api.set_attribute)(function, MAX_DYNAMIC_BYTES, dynamic_bytes as c_int) };
-            self.check(op, status)?;
+        // SAFETY: the module is loaded, the name is a C string, and the attribute is of the function that was found.
+        let found = unsafe {
+            let found = self.check(op, (self.api.function)(&raw mut function, module, entry.as_ptr()));
+            found.and_then(|()| match dynamic_bytes {
+                0 => Ok(()),
+                n => self.check(op, (self.api.set_attribute)(function, MAX_DYNAMIC_BYTES, n as c_int)),
+            })
+        };
+        if let Err(e) = found {
+            // SAFETY: the module is loaded and not used again.
+            unsafe { (self.api.unload_module)(module) };
+            return Err(e);
         }
         Ok(Program {
             name: source.name.into(),
@@ -249,7 +269,7 @@ fn device_name(api: &Api, device: c_int) -> String {
 }
 
 /// Limits, and what to compile for.
-fn describe(kind: Kind, api: &Api, device: c_int) -> std::result::Result<(Limits, String), String> {
+fn describe(kind: Kind, api: &Api, device: c_int) -> std::result::Result<(Limits, Option<c_int>), String> {
     let attribute = |number: c_int| {
         let mut value = 0;
         // SAFETY: the pointer is to a variable of ours.
@@ -271,8 +291,35 @@ fn describe(kind: Kind, api: &Api, device: c_int) -> std::result::Result<(Limits
         // The prelude's mma.m16n8k16 is of sm_80; what AMD devices have is for their compiler to say.
         matrix_side: (kind == Kind::Cuda && major >= 8).then_some(16),
     };
-    let arch = if kind == Kind::Cuda { format!("sm_{major}{minor}") } else { String::new() };
-    Ok((limits, arch))
+    let capability = c_int::try_from(10 * major + minor).ok().filter(|_| kind == Kind::Cuda);
+    Ok((limits, capability))
+}
+
+/// What there is to say about a device without opening it.
+fn info(kind: Kind, api: &Api, ordinal: c_int) -> GpuInfo {
+    let (mut device, mut total) = (0, 0usize);
+    // SAFETY: the pointers are to variables of ours; the ordinal is below the count.
+    let found = said(api, unsafe { (api.device)(&raw mut device, ordinal) });
+    let described = found.and_then(|()| describe(kind, api, device));
+    // SAFETY: as above; a device that was not found is refused.
+    let has_total = described.is_ok() && unsafe { (api.total_memory)(&raw mut total, device) } == 0;
+    let (mut features, mut unusable) = (Vec::new(), None);
+    match &described {
+        Ok((limits, capability)) => {
+            features.extend(capability.map(|n| format!("sm_{n}")));
+            features.push(format!("{} processors", limits.n_processors));
+            features.extend(limits.features());
+        }
+        Err(what) => unusable = Some(what.clone()),
+    }
+    GpuInfo {
+        device: format!("{}:{ordinal}", kind.name()),
+        name: if described.is_ok() { device_name(api, device) } else { "unknown".into() },
+        memory_bytes: has_total.then_some(total),
+        memory_free_bytes: None,
+        features,
+        unusable,
+    }
 }
 
 impl Runtime for Driver {
@@ -308,47 +355,53 @@ impl Runtime for Driver {
             let free = self.memory().map_or(0, |m| m.free);
             Error::op("alloc", format!("{}: {bytes} bytes with {free} free: {what}", self.name))
         })?;
-        self.allocated.insert(address);
-        Ok(MemoryId(address))
+        Ok(MemoryId(self.memory.insert(Memory { address, bytes })))
     }
 
     fn free(&mut self, memory: MemoryId) {
-        self.allocated.remove(&memory.0);
-        // SAFETY: the address came from `alloc` and is not used again.
-        if self.enter().is_err() || unsafe { (self.api.free)(memory.0) } != 0 {
-            tracing::warn!("{}: memory could not be given back", self.name);
+        let entered = self.enter();
+        let given_back = self.memory.remove(memory.0).is_some_and(|memory| {
+            // SAFETY: the address came from `alloc` and is not used again.
+            entered.is_ok() && unsafe { (self.api.free)(memory.address) } == 0
+        });
+        if !given_back {
+            tracing::warn!("{}: {memory:?} could not be given back", self.name);
         }
     }
 
     fn upload(&mut self, dst: MemoryId, offset: usize, data: &[u8]) -> Result<()> {
+        let address = self.address("upload", dst, offset, data.len())?;
         self.enter()?;
-        // SAFETY: the caller's memory has room; the driver copies from pageable memory before it returns.
-        let status = unsafe {
-            (self.api.upload)(dst.0 + offset as u64, data.as_ptr().cast(), data.len(), self.stream)
-        };
+        // SAFETY: the memory has room; the driver copies from pageable memory before it returns.
+        let status = unsafe { (self.api.upload)(address, data.as_ptr().cast(), data.len(), self.stream) };
         self.check("upload", status)
     }
 
     fn download(&mut self, src: MemoryId, offset: usize, out: &mut [u8]) -> Result<()> {
+        let address = self.address("download", src, offset, out.len())?;
         self.enter()?;
-        // SAFETY: the caller's memory has the bytes; the copy is done when the stream is.
-        let status = unsafe {
-            (self.api.download)(out.as_mut_ptr().cast(), src.0 + offset as u64, out.len(), self.stream)
-        };
+        // SAFETY: the memory has the bytes; the copy is done when the stream is.
+        let status = unsafe { (self.api.download)(out.as_mut_ptr().cast(), address, out.len(), self.stream) };
         self.check("download", status)?;
         self.synchronize()
     }
 
-    fn copy(&mut self, dst: MemoryId, src: MemoryId, bytes: usize) -> Result<()> {
+    fn copy(&mut self, dst: (MemoryId, usize), src: (MemoryId, usize), bytes: usize) -> Result<()> {
+        let op = "copy";
+        if dst.0 == src.0 {
+            return Err(Error::op(op, format!("{:?} to itself", dst.0)));
+        }
+        let (to, from) = (self.address(op, dst.0, dst.1, bytes)?, self.address(op, src.0, src.1, bytes)?);
         self.enter()?;
-        // SAFETY: the caller's memory has the bytes on both sides.
-        self.check("copy", unsafe { (self.api.copy)(dst.0, src.0, bytes, self.stream) })
+        // SAFETY: both have the bytes.
+        self.check(op, unsafe { (self.api.copy)(to, from, bytes, self.stream) })
     }
 
     fn fill(&mut self, dst: MemoryId, value: u8, bytes: usize) -> Result<()> {
+        let address = self.address("fill", dst, 0, bytes)?;
         self.enter()?;
-        // SAFETY: the caller's memory has the bytes.
-        self.check("fill", unsafe { (self.api.fill)(dst.0, value, bytes, self.stream) })
+        // SAFETY: the memory has the bytes.
+        self.check("fill", unsafe { (self.api.fill)(address, value, bytes, self.stream) })
     }
 
     fn compile(&mut self, sources: &[ProgramSource<'_>]) -> Result<Vec<ProgramId>> {
@@ -368,7 +421,8 @@ impl Runtime for Driver {
             self.programs.get(launch.program.0).ok_or_else(|| Error::op(op, "an unknown kernel"))?;
         launch.check(&program.name, program.n_buffers, program.immediate_bytes, &self.limits)?;
         self.enter()?;
-        let mut addresses: Vec<u64> = launch.buffers.iter().map(|b| b.0).collect();
+        let addresses = launch.buffers.iter().map(|b| self.address(op, *b, 0, 1));
+        let mut addresses = addresses.collect::<Result<Vec<u64>>>()?;
         // The driver reads the immediate struct through a pointer to its first word.
         let mut immediates: Vec<u32> =
             launch.immediates.as_chunks::<4>().0.iter().map(|w| u32::from_ne_bytes(*w)).collect();
@@ -407,26 +461,32 @@ impl Runtime for Driver {
     fn record(&mut self) -> Result<EventId> {
         self.enter()?;
         let mut event = null_mut();
-        // SAFETY: the pointer is to a variable of ours; the event is new.
-        unsafe {
-            self.check("record", (self.api.create_event)(&raw mut event, 0))?;
-            self.check("record", (self.api.record_event)(event, self.stream))?;
+        // SAFETY: the pointer is to a variable of ours.
+        self.check("record", unsafe { (self.api.create_event)(&raw mut event, 0) })?;
+        let id = EventId(self.events.insert(event));
+        // SAFETY: the event is new.
+        let recorded = self.check("record", unsafe { (self.api.record_event)(event, self.stream) });
+        if recorded.is_err() {
+            self.give_back_event(id);
         }
-        Ok(EventId(event as u64))
+        recorded.map(|()| id)
     }
 
     fn elapsed_ms(&mut self, from: EventId, to: EventId) -> Result<f32> {
+        let op = "elapsed";
         self.enter()?;
-        let (from, to) = (from.0 as Opaque, to.0 as Opaque);
         let mut ms = 0.0;
-        // SAFETY: both events came from `record` and are not used again.
-        unsafe {
-            let waited = self.check("elapsed", (self.api.wait_event)(to));
-            let read = waited.and_then(|()| self.check("elapsed", (self.api.elapsed)(&raw mut ms, from, to)));
-            (self.api.destroy_event)(from);
-            (self.api.destroy_event)(to);
-            read.map(|()| ms)
-        }
+        let read = match (self.events.get(from.0), self.events.get(to.0)) {
+            // SAFETY: both events came from `record`.
+            (Some(&first), Some(&last)) => unsafe {
+                let waited = self.check(op, (self.api.wait_event)(last));
+                waited.and_then(|()| self.check(op, (self.api.elapsed)(&raw mut ms, first, last)))
+            },
+            _ => Err(Error::op(op, "an unknown event")),
+        };
+        self.give_back_event(from);
+        self.give_back_event(to);
+        read.map(|()| ms)
     }
 
     fn can_capture(&self) -> bool {
@@ -449,20 +509,18 @@ impl Runtime for Driver {
             (self.api.destroy_graph)(graph);
             made?;
         }
-        let id = exec as u64;
-        self.graphs.insert(id, exec);
-        Ok(GraphId(id))
+        Ok(GraphId(self.graphs.insert(exec)))
     }
 
     fn replay(&mut self, graph: GraphId) -> Result<()> {
         self.enter()?;
-        let exec = self.graphs.get(&graph.0).ok_or_else(|| Error::op("replay", "an unknown graph"))?;
+        let exec = self.graphs.get(graph.0).ok_or_else(|| Error::op("replay", "an unknown graph"))?;
         // SAFETY: an instantiated graph of ours.
         self.check("replay", unsafe { (self.api.launch_graph)(*exec, self.stream) })
     }
 
     fn free_graph(&mut self, graph: GraphId) {
-        if let Some(exec) = self.graphs.remove(&graph.0) {
+        if let Some(exec) = self.graphs.remove(graph.0) {
             // SAFETY: an instantiated graph of ours, not used again.
             unsafe { (self.api.destroy_graph_exec)(exec) };
         }
@@ -474,13 +532,16 @@ impl Drop for Driver {
         if self.synchronize().is_err() {
             return;
         }
-        // SAFETY: all work is done; memory, modules, graphs, stream and context are ours and not used again.
+        // SAFETY: all work is done; memory, modules, graphs, events, stream and context are ours and not used again.
         unsafe {
-            for address in &self.allocated {
-                (self.api.free)(*address);
+            for memory in self.memory.values() {
+                (self.api.free)(memory.address);
             }
             for exec in self.graphs.values() {
                 (self.api.destroy_graph_exec)(*exec);
+            }
+            for event in self.events.values() {
+                (self.api.destroy_event)(*event);
             }
             for program in &self.programs {
                 (self.api.unload_module)(program.module);

@@ -10,6 +10,7 @@ use crate::{
         backend::{Gpu, Products, stride_groups, word},
         launcher::Which,
         runtime::MemoryId,
+        weights::Part,
     },
 };
 
@@ -35,6 +36,19 @@ pub(super) struct Activations {
 /// Whether a format's products can be of integers.
 pub(super) fn has_int8(format: &Format) -> bool {
     matches!(format.unpack, Unpack::Int(_))
+}
+
+/// A product with a matrix, but for its operands.
+struct Product {
+    format: &'static Format,
+    /// The type of activations; `None` for signed bytes.
+    number: Option<Number>,
+    has_bias: bool,
+    /// Groups of 32 of a row.
+    row_groups: u32,
+    k: usize,
+    /// Rows of activations.
+    rows: usize,
 }
 
 impl Gpu {
@@ -81,55 +95,93 @@ impl Gpu {
         let op = "matmul";
         let dims = args.check(out)?;
         let weight = self.weights.get(args.weight)?;
-        let params = [
-            weight.n_blocks,
-            weight.row_groups,
-            word(op, dims.k)?,
-            word(op, dims.n)?,
-            word(op, dims.rows)?,
-            1,
-        ];
-        let memory = weight.memory;
+        let (row_groups, parts) = (weight.row_groups, weight.parts.clone());
         word(op, out.len.max(args.x.len))?;
         if dims.rows == 0 {
             return Ok(());
         }
-        let format = args.weight.format;
-        let x = self.activations(format, args.x)?;
-        let mut places = self.places(&[("out", out)])?;
-        places.push(("w", memory));
+        let x = self.activations(args.weight.format, args.x)?;
+        let mut places = self.places(&[])?;
         places.extend(&x.places);
-        if let Some(bias) = args.bias {
-            places.push(("bias", self.place(bias)?));
+        let product = Product {
+            format: args.weight.format,
+            number: (!x.is_int8).then_some(Number::F32),
+            has_bias: args.bias.is_some(),
+            row_groups,
+            k: dims.k,
+            rows: dims.rows,
+        };
+        let (out, bias) = (self.place(out)?, args.bias.map(|bias| self.place(bias)).transpose()?);
+        if let [part] = &parts[..] {
+            places.extend([("out", out), ("w", part.memory)]);
+            places.extend(bias.map(|bias| ("bias", bias)));
+            self.product(&product, &places, part)?;
+        } else {
+            for part in &parts {
+                self.product_of_part(&product, &places, part, (out, dims.n, bias))?;
+            }
         }
-        let number = (!x.is_int8).then_some(Number::F32);
-        if dims.rows <= MATVEC_ROWS_MAX {
-            let cols = match (dims.rows, x.is_int8) {
+        self.release(x.scratch);
+        Ok(())
+    }
+
+    /// The columns of a product that a part of the weight gives: computed apart, then copied row by row to where they
+    /// belong.
+    fn product_of_part(
+        &mut self,
+        product: &Product,
+        places: &[(&'static str, MemoryId)],
+        part: &Part,
+        (out, n_all, bias): (MemoryId, usize, Option<MemoryId>),
+    ) -> Result<()> {
+        const WORD: usize = size_of::<f32>();
+        let columns = self.scratch(DType::F32, product.rows * part.n)?;
+        let own_bias = bias.map(|_| self.scratch(DType::F32, part.n)).transpose()?;
+        let mut places = places.to_vec();
+        let from = self.place(&columns)?;
+        places.extend([("out", from), ("w", part.memory)]);
+        if let (Some(bias), Some(own)) = (bias, &own_bias) {
+            let own = self.place(own)?;
+            self.runtime.copy((own, 0), (bias, part.first * WORD), part.n * WORD)?;
+            places.push(("bias", own));
+        }
+        self.product(product, &places, part)?;
+        for row in 0..product.rows {
+            let to = (row * n_all + part.first) * WORD;
+            self.runtime.copy((out, to), (from, row * part.n * WORD), part.n * WORD)?;
+        }
+        self.release([columns].into_iter().chain(own_bias));
+        Ok(())
+    }
+
+    /// One launch of a product with a part of a weight. `places` name everything that its kernels read and write.
+    fn product(&mut self, product: &Product, places: &[(&str, MemoryId)], part: &Part) -> Result<()> {
+        let op = "matmul";
+        let Product { format, number, has_bias, row_groups, k, rows } = *product;
+        let is_int8 = number.is_none();
+        let params = [part.n_blocks, row_groups, word(op, k)?, word(op, part.n)?, word(op, rows)?, 1];
+        if rows <= MATVEC_ROWS_MAX {
+            let cols = match (rows, is_int8) {
                 (1, _) => 1,
                 (2, true) => 2,
                 (3..=4, _) | (_, false) => 4,
                 _ => 8,
             };
             let constants = [
-                ("INT8", Value::Bool(x.is_int8)),
+                ("INT8", Value::Bool(is_int8)),
                 ("MOE", Value::Bool(false)),
-                ("BIAS", Value::Bool(args.bias.is_some())),
+                ("BIAS", Value::Bool(has_bias)),
                 ("COLS", Value::U32(cols)),
             ];
             let which = Which { format: Some(format), number, ..Which::plain("qmatvec", &constants) };
-            let grid = [
-                word(op, dims.n.div_ceil(MATVEC_WEIGHT_ROWS))?,
-                word(op, dims.rows.div_ceil(cols as usize))?,
-                1,
-            ];
-            self.launch(&which, &places, &params, grid)?;
+            let grid =
+                [word(op, part.n.div_ceil(MATVEC_WEIGHT_ROWS))?, word(op, rows.div_ceil(cols as usize))?, 1];
+            self.launch(&which, places, &params, grid)
         } else {
-            let constants = Self::tile_constants(self.tile_core(x.is_int8), false, args.bias.is_some());
+            let constants = Self::tile_constants(self.tile_core(is_int8), false, has_bias);
             let which = Which { format: Some(format), number, ..Which::plain("qmatmul", &constants) };
-            let grid = [word(op, dims.n.div_ceil(TILE))?, word(op, dims.rows.div_ceil(TILE))?, 1];
-            self.launch(&which, &places, &params, grid)?;
+            let grid = [word(op, part.n.div_ceil(TILE))?, word(op, rows.div_ceil(TILE))?, 1];
+            self.launch(&which, places, &params, grid)
         }
-        self.release(x.scratch);
-        Ok(())
     }
 }

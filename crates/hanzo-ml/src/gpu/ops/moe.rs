@@ -9,6 +9,7 @@ use crate::{
     gpu::{
         backend::{Gpu, row_groups, word},
         launcher::Which,
+        weights::Part,
     },
 };
 
@@ -42,17 +43,11 @@ impl Gpu {
         let op = "moe_matmul";
         let dims = args.check(out)?;
         let weight = self.weights.get(args.weight)?;
+        let (row_groups, parts) = (weight.row_groups, weight.parts.clone());
         let n_pairs = args.ids.len;
         let x_share = if dims.shared { args.n_used } else { 1 };
-        let params = [
-            weight.n_blocks,
-            weight.row_groups,
-            word(op, dims.k)?,
-            word(op, dims.n)?,
-            word(op, n_pairs)?,
-            word(op, x_share)?,
-        ];
-        let memory = weight.memory;
+        let n = word(op, dims.n)?;
+        let words = [row_groups, word(op, dims.k)?, n, word(op, n_pairs)?, word(op, x_share)?];
         word(op, out.len.max(args.x.len))?;
         if n_pairs == 0 {
             return Ok(());
@@ -60,9 +55,13 @@ impl Gpu {
         let format = args.weight.format;
         let x = self.activations(format, args.x)?;
         let mut places = self.places(&[("out", out), ("ids", args.ids)])?;
-        places.push(("w", memory));
         places.extend(&x.places);
         let number = (!x.is_int8).then_some(Number::F32);
+        // Each part computes the pairs of its experts.
+        let params = |part: &Part| {
+            let first = [part.n_blocks].into_iter().chain(words);
+            Ok(first.chain([word(op, part.first)?, word(op, part.n)?]).collect::<Vec<u32>>())
+        };
         if n_pairs <= PAIRS_ALONE_MAX {
             let constants = [
                 ("INT8", Value::Bool(x.is_int8)),
@@ -72,7 +71,10 @@ impl Gpu {
             ];
             let which = Which { format: Some(format), number, ..Which::plain("qmatvec", &constants) };
             let grid = [word(op, dims.n.div_ceil(MATVEC_WEIGHT_ROWS))?, word(op, n_pairs)?, 1];
-            self.launch(&which, &places, &params, grid)?;
+            for part in &parts {
+                let places = [&places[..], &[("w", part.memory)]].concat();
+                self.launch(&which, &places, &params(part)?, grid)?;
+            }
         } else {
             let n_tiles = n_pairs.div_ceil(TILE) + args.weight.n_experts;
             let [order, tile_expert] = self.moe_plan(args.ids, args.weight.n_experts, n_tiles)?;
@@ -81,7 +83,10 @@ impl Gpu {
             let constants = Self::tile_constants(self.tile_core(x.is_int8), true, false);
             let which = Which { format: Some(format), number, ..Which::plain("qmatmul", &constants) };
             let grid = [word(op, dims.n.div_ceil(TILE))?, word(op, n_tiles)?, 1];
-            self.launch(&which, &places, &params, grid)?;
+            for part in &parts {
+                let places = [&places[..], &[("w", part.memory)]].concat();
+                self.launch(&which, &places, &params(part)?, grid)?;
+            }
             self.release([order, tile_expert]);
         }
         self.release(x.scratch);

@@ -20,24 +20,23 @@ impl Gpu {
         let op = "embed";
         let dims = args.check(out)?;
         let weight = self.weights.get(args.table)?;
-        let n_groups = dims.rows * weight.row_groups as usize;
-        let params = [
-            weight.n_blocks,
-            weight.row_groups,
-            word(op, dims.dim)?,
-            word(op, args.table.n)?,
-            word(op, dims.rows)?,
-            args.scale.to_bits(),
-        ];
+        let (row_groups, parts) = (weight.row_groups, weight.parts.clone());
+        let n_groups = dims.rows * row_groups as usize;
+        let (dim, rows, scale) = (word(op, dims.dim)?, word(op, dims.rows)?, args.scale.to_bits());
         word(op, out.len)?;
         if n_groups == 0 {
             return Ok(());
         }
-        let memory = weight.memory;
-        let mut places = self.places(&[("ids", args.ids), ("out", out)])?;
-        places.push(("w", memory));
+        let places = self.places(&[("ids", args.ids), ("out", out)])?;
         let which = Which { format: Some(args.table.format), ..Which::plain(op, &[]) };
-        self.launch(&which, &places, &params, [stride_groups(n_groups), 1, 1])
+        // Each part writes the rows that it has.
+        for part in &parts {
+            let places = [&places[..], &[("w", part.memory)]].concat();
+            let (n, first) = (word(op, part.n)?, word(op, part.first)?);
+            let params = [part.n_blocks, row_groups, dim, n, rows, scale, first];
+            self.launch(&which, &places, &params, [stride_groups(n_groups), 1, 1])?;
+        }
+        Ok(())
     }
 
     /// All values of a weight, decoded on the device; `[E, N, K]`.
@@ -47,19 +46,24 @@ impl Gpu {
     pub fn decode(&mut self, weight: &Weight) -> Result<Vec<f32>> {
         let op = "dequantize";
         let placed = self.weights.get(weight)?;
-        let n_groups = weight.n_experts * weight.n * placed.row_groups as usize;
-        let len = weight.n_experts * weight.n * weight.k;
-        word(op, len)?;
-        let params = [placed.n_blocks, placed.row_groups, word(op, weight.k)?, word(op, n_groups)?];
-        let memory = placed.memory;
-        let out = self.scratch(DType::F32, len)?;
-        let mut places = self.places(&[("out", &out)])?;
-        places.push(("w", memory));
-        let which = Which { format: Some(weight.format), ..Which::plain(op, &[]) };
-        self.launch(&which, &places, &params, [stride_groups(n_groups), 1, 1])?;
-        let mut values = vec![0.0; len];
-        self.download_f32(&out, &mut values)?;
-        self.release([out]);
+        let (row_groups, parts) = (placed.row_groups, placed.parts.clone());
+        let rows_each = if weight.n_experts > 1 { weight.n } else { 1 };
+        let mut values = Vec::new();
+        for part in &parts {
+            let rows = part.n * rows_each;
+            let (n_groups, len) = (rows * row_groups as usize, rows * weight.k);
+            word(op, len)?;
+            let params = [part.n_blocks, row_groups, word(op, weight.k)?, word(op, n_groups)?];
+            let out = self.scratch(DType::F32, len)?;
+            let mut places = self.places(&[("out", &out)])?;
+            places.push(("w", part.memory));
+            let which = Which { format: Some(weight.format), ..Which::plain(op, &[]) };
+            self.launch(&which, &places, &params, [stride_groups(n_groups), 1, 1])?;
+            let start = values.len();
+            values.resize(start + len, 0.0);
+            self.download_f32(&out, &mut values[start..])?;
+            self.release([out]);
+        }
         Ok(values)
     }
 

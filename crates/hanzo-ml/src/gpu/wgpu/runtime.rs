@@ -1,25 +1,28 @@
-//! Vulkan through wgpu, with SPIR-V of our own.
+//! A device of wgpu.
 //!
 //! A launch is a pass of an encoder; wgpu orders passes by the buffers that they use. Encoders are submitted after a few
-//! launches and before anything that the host looks at. A device without immediates or with subgroups of less than 8 is
-//! refused: the kernels need both.
-#![expect(
-    unsafe_code,
-    reason = "wgpu takes foreign SPIR-V and experimental features through unsafe functions"
-)]
+//! launches and before anything that the host looks at. What wgpu finds wrong later than the call that caused it is told
+//! by the next wait.
 
 use std::{
-    collections::HashMap,
-    future::Future,
-    pin::pin,
-    task::{Context, Poll, Waker},
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
 use hanzo_kernel::{Code, Interface, Target};
 
-use super::runtime::{EventId, Launch, Limits, MemoryId, MemoryInfo, ProgramId, ProgramSource, Runtime};
-use crate::{Error, Result};
+use super::{Api, NEEDED, memory, wait};
+use crate::{
+    Error, Result,
+    gpu::{
+        runtime::{
+            EventId, Launch, Limits, MemoryId, MemoryInfo, ProgramId, ProgramSource, Runtime, expect_inside,
+            unknown,
+        },
+        table::Table,
+    },
+};
 
 /// Launches of one submission.
 const LAUNCHES_MAX: usize = 64;
@@ -27,18 +30,26 @@ const LAUNCHES_MAX: usize = 64;
 /// Copies are of whole words, and buffers of whole vectors.
 const ALIGN: u64 = 16;
 
-/// A device of Vulkan.
-pub struct Vulkan {
+/// Bytes of uploads that wgpu keeps copies of until the device has taken them.
+const UPLOADS_MAX: usize = 64 << 20;
+
+/// A device of Vulkan or Metal.
+pub struct Wgpu {
+    api: Api,
+    adapter: wgpu::Adapter,
     device: wgpu::Device,
     queue: wgpu::Queue,
     name: String,
     limits: Limits,
-    buffers: HashMap<u64, wgpu::Buffer>,
-    next_id: u64,
+    buffers: Table<wgpu::Buffer>,
     programs: Vec<Program>,
     encoder: Option<wgpu::CommandEncoder>,
     n_launches: usize,
-    events: HashMap<u64, Instant>,
+    /// Bytes uploaded since the last wait.
+    uploaded_bytes: usize,
+    events: Table<Instant>,
+    /// What went wrong outside of any call that could tell.
+    trouble: Arc<Mutex<Option<String>>>,
 }
 
 /// A compiled kernel.
@@ -50,70 +61,25 @@ struct Program {
     immediate_bytes: usize,
 }
 
-/// Native futures of wgpu are ready at once, or after the device was polled.
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return value;
-        }
-        std::thread::yield_now();
-    }
-}
-
-fn adapters() -> Vec<wgpu::Adapter> {
-    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-    descriptor.backends = wgpu::Backends::VULKAN;
-    wait(wgpu::Instance::new(descriptor).enumerate_adapters(wgpu::Backends::VULKAN))
-}
-
-fn unavailable(reason: impl std::fmt::Display) -> Error {
-    Error::op("device", format!("vulkan is not available: {reason}"))
-}
-
-const NO_DEVICE: &str = "the loader finds no device (is a driver for Vulkan installed?)";
-
-/// The largest side of cooperative matrices, f16 to f32 in subgroups of 32.
-fn matrix_side(adapter: &wgpu::Adapter, subgroup: (u32, u32)) -> Option<u32> {
-    let (half, single) = (wgpu::CooperativeScalarType::F16, wgpu::CooperativeScalarType::F32);
-    let fits = |p: &&wgpu::CooperativeMatrixProperties| {
-        subgroup == (32, 32) && p.ab_type == half && p.cr_type == single && matches!(p.m_size, 8 | 16)
-    };
-    adapter.cooperative_matrix_properties().iter().filter(fits).map(|p| p.m_size).max()
-}
-
-impl Vulkan {
-    /// Names of all devices.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub fn list() -> Result<Vec<String>> {
-        let names: Vec<String> =
-            adapters().iter().zip(0..).map(|(a, i)| format!("vulkan:{i} {}", a.get_info().name)).collect();
-        if names.is_empty() { Err(unavailable(NO_DEVICE)) } else { Ok(names) }
-    }
-
-    /// Opens device `index`.
+impl Wgpu {
+    /// Opens device `index` of an API.
     ///
     /// # Errors
     /// No such device, or one that lacks what the kernels need.
-    pub fn open(index: usize) -> Result<Self> {
-        let adapters = adapters();
-        let adapter = adapters.get(index).ok_or_else(|| match adapters.len() {
-            0 => unavailable(NO_DEVICE),
-            n => unavailable(format!("there is no device {index}; the loader finds {n}")),
-        })?;
-        let needed = wgpu::Features::IMMEDIATES
-            | wgpu::Features::SUBGROUP
-            | wgpu::Features::SUBGROUP_BARRIER
-            | wgpu::Features::PASSTHROUGH_SHADERS;
-        let wanted = needed | wgpu::Features::SHADER_F16 | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+    pub fn open(api: Api, index: usize) -> Result<Self> {
+        let mut adapters = api.adapters();
+        let adapter = match adapters.len() {
+            0 => return Err(api.unavailable(api.no_device())),
+            n if index >= n => {
+                return Err(api.unavailable(format!("there is no device {index}; the system has {n}")));
+            }
+            _ => adapters.swap_remove(index),
+        };
         let info = adapter.get_info();
-        let missing = needed - adapter.features();
-        if !missing.is_empty() || info.subgroup_min_size < 8 {
-            let size = info.subgroup_min_size;
-            return Err(unavailable(format!("{} lacks {missing:?} or has subgroups of {size}", info.name)));
+        if let Some(reason) = api.missing(&adapter) {
+            return Err(api.unavailable(format!("{}: {reason}", info.name)));
         }
+        let wanted = NEEDED | wgpu::Features::SHADER_F16 | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
         let (device, queue) = wait(adapter.request_device(&wgpu::DeviceDescriptor {
             required_features: adapter.features() & wanted,
             required_limits: adapter.limits(),
@@ -121,41 +87,39 @@ impl Vulkan {
             experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
             ..wgpu::DeviceDescriptor::default()
         }))
-        .map_err(unavailable)?;
-        let subgroup = (info.subgroup_min_size, info.subgroup_max_size);
-        let max = device.limits();
-        let axis = max.max_compute_workgroups_per_dimension;
-        let limits = Limits {
-            subgroup,
-            workgroup_bytes: max.max_compute_workgroup_storage_size,
-            grid: [axis; 3],
-            // Vulkan does not tell.
-            n_processors: if info.device_type == wgpu::DeviceType::Cpu { 4 } else { 32 },
-            buffer_bytes: usize::try_from(max.max_buffer_size.min(max.max_storage_buffer_binding_size))
-                .unwrap_or(usize::MAX),
-            matrix_side: matrix_side(adapter, subgroup),
-        };
+        .map_err(|e| api.unavailable(e))?;
+        let trouble = Arc::new(Mutex::new(None));
+        let told = trouble.clone();
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+            told.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e.to_string());
+        }));
+        let limits = api.limits(&adapter);
         Ok(Self {
+            api,
+            adapter,
             device,
             queue,
-            name: format!("vulkan:{index} {}", info.name),
+            name: format!("{}:{index} {}", api.name(), info.name),
             limits,
-            buffers: HashMap::new(),
-            next_id: 0,
+            buffers: Table::new(),
             programs: Vec::new(),
             encoder: None,
             n_launches: 0,
-            events: HashMap::new(),
+            uploaded_bytes: 0,
+            events: Table::new(),
+            trouble,
         })
     }
 
-    fn buffer(&self, op: &'static str, memory: MemoryId) -> Result<&wgpu::Buffer> {
-        self.buffers.get(&memory.0).ok_or_else(|| Error::op(op, format!("{memory:?} is no memory")))
-    }
-
-    fn id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+    /// A buffer, and proof that it has room.
+    fn buffer(&self, op: &'static str, memory: MemoryId, offset: usize, len: usize) -> Result<&wgpu::Buffer> {
+        let buffer = self.buffers.get(memory.0).ok_or_else(|| unknown(op, memory))?;
+        expect_inside(op, offset, len, usize::try_from(buffer.size()).unwrap_or(usize::MAX))?;
+        if offset.is_multiple_of(4) {
+            Ok(buffer)
+        } else {
+            Err(Error::op(op, format!("byte {offset} is not at the start of a word")))
+        }
     }
 
     /// Hands what was recorded to the device.
@@ -166,25 +130,40 @@ impl Vulkan {
         }
     }
 
-    fn encode(&mut self) -> wgpu::CommandEncoder {
-        let new = || self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        self.encoder.take().unwrap_or_else(new)
+    /// What launches and copies are recorded with.
+    fn encoder<'a>(
+        encoder: &'a mut Option<wgpu::CommandEncoder>,
+        device: &wgpu::Device,
+    ) -> &'a mut wgpu::CommandEncoder {
+        encoder
+            .get_or_insert_with(|| device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()))
     }
 
-    fn poll(&self, op: &'static str) -> Result<()> {
+    fn poll(&mut self, op: &'static str) -> Result<()> {
         let done = self.device.poll(wgpu::PollType::wait_indefinitely());
-        done.map(|_| ()).map_err(|e| Error::op(op, format!("{}: {e}", self.name)))
+        self.uploaded_bytes = 0;
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (done, trouble) {
+            (Ok(_), None) => Ok(()),
+            (Err(e), None) => Err(Error::op(op, format!("{}: {e}", self.name))),
+            (_, Some(what)) => Err(Error::op(op, format!("{}: {what}", self.name))),
+        }
     }
 
-    fn program(&self, source: &ProgramSource<'_>, words: &[u32]) -> Program {
+    fn program(&self, source: &ProgramSource<'_>, entry: &str) -> Program {
         let interface = source.interface;
         let [x, y, z] = interface.workgroup;
-        let entry = wgpu::PassthroughShaderEntryPoint { name: "main".into(), workgroup_size: (x, y, z) };
-        // SAFETY: the words come from naga's writer, of a module that its validator accepted.
+        let point = wgpu::PassthroughShaderEntryPoint { name: entry.into(), workgroup_size: (x, y, z) };
+        let (spirv, msl) = match source.code {
+            Code::Words(words) => (Some(Cow::from(words)), None),
+            Code::Text(text) => (None, Some(Cow::from(text))),
+        };
+        // SAFETY: words and text come from naga's writers, of a module that its validator accepted.
         let module = unsafe {
             self.device.create_shader_module_passthrough(wgpu::ShaderModuleDescriptorPassthrough {
-                entry_points: vec![entry].into(),
-                spirv: Some(words.into()),
+                entry_points: vec![point].into(),
+                spirv,
+                msl,
                 ..Default::default()
             })
         };
@@ -198,7 +177,7 @@ impl Vulkan {
             label: Some(source.name),
             layout: Some(&layout),
             module: &module,
-            entry_point: Some("main"),
+            entry_point: Some(entry),
             compilation_options: wgpu::PipelineCompilationOptions::default(),
             cache: None,
         });
@@ -228,13 +207,13 @@ impl Vulkan {
     }
 }
 
-impl Runtime for Vulkan {
+impl Runtime for Wgpu {
     fn name(&self) -> String {
         self.name.clone()
     }
 
     fn target(&self) -> Target {
-        Target::SpirV
+        self.api.target()
     }
 
     fn limits(&self) -> &Limits {
@@ -242,7 +221,10 @@ impl Runtime for Vulkan {
     }
 
     fn memory(&self) -> Result<MemoryInfo> {
-        Err(Error::op("memory", "wgpu does not tell how much memory a device has"))
+        match memory::of_adapter(&self.adapter) {
+            Some((Some(free), total)) => Ok(MemoryInfo { free, total }),
+            _ => Err(Error::op("memory", format!("{} does not tell how much memory is free", self.name))),
+        }
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<MemoryId> {
@@ -260,19 +242,21 @@ impl Runtime for Vulkan {
         if let Some(e) = wait(scope.pop()) {
             return Err(Error::op("alloc", format!("{}: {bytes} bytes: {e}", self.name)));
         }
-        let id = self.id();
-        self.buffers.insert(id, buffer);
-        Ok(MemoryId(id))
+        Ok(MemoryId(self.buffers.insert(buffer)))
     }
 
     fn free(&mut self, memory: MemoryId) {
-        self.buffers.remove(&memory.0);
+        if self.buffers.remove(memory.0).is_none() {
+            tracing::warn!("{}: {memory:?} is not there to be given back", self.name);
+        }
     }
 
     fn upload(&mut self, dst: MemoryId, offset: usize, data: &[u8]) -> Result<()> {
+        let op = "upload";
+        self.buffer(op, dst, offset, data.len())?;
         // Writes of the queue come before what is submitted after them, so what was recorded goes first.
         self.submit();
-        let buffer = self.buffer("upload", dst)?;
+        let buffer = self.buffer(op, dst, offset, data.len())?;
         let whole = data.len() / 4 * 4;
         let (words, rest) = data.split_at(whole);
         self.queue.write_buffer(buffer, offset as u64, words);
@@ -281,15 +265,17 @@ impl Runtime for Vulkan {
             last[..rest.len()].copy_from_slice(rest);
             self.queue.write_buffer(buffer, (offset + whole) as u64, &last);
         }
-        // The queue keeps what was written until something is submitted.
+        // The queue keeps what was written until something is submitted and done.
+        self.uploaded_bytes += data.len();
         if data.len() > 1 << 20 {
             self.queue.submit([]);
         }
-        Ok(())
+        if self.uploaded_bytes > UPLOADS_MAX { self.poll(op) } else { Ok(()) }
     }
 
     fn download(&mut self, src: MemoryId, offset: usize, out: &mut [u8]) -> Result<()> {
         let op = "download";
+        let buffer = self.buffer(op, src, offset, out.len())?.clone();
         let size = (out.len() as u64).next_multiple_of(4);
         let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: None,
@@ -297,9 +283,8 @@ impl Runtime for Vulkan {
             usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
-        let mut encoder = self.encode();
-        encoder.copy_buffer_to_buffer(self.buffer(op, src)?, offset as u64, &staging, 0, size);
-        self.encoder = Some(encoder);
+        let encoder = Self::encoder(&mut self.encoder, &self.device);
+        encoder.copy_buffer_to_buffer(&buffer, offset as u64, &staging, 0, size);
         self.submit();
         staging.map_async(wgpu::MapMode::Read, .., |_| {});
         self.poll(op)?;
@@ -309,11 +294,17 @@ impl Runtime for Vulkan {
         Ok(())
     }
 
-    fn copy(&mut self, dst: MemoryId, src: MemoryId, bytes: usize) -> Result<()> {
-        let mut encoder = self.encode();
-        let (from, to) = (self.buffer("copy", src)?, self.buffer("copy", dst)?);
-        encoder.copy_buffer_to_buffer(from, 0, to, 0, (bytes as u64).next_multiple_of(4));
-        self.encoder = Some(encoder);
+    fn copy(&mut self, dst: (MemoryId, usize), src: (MemoryId, usize), bytes: usize) -> Result<()> {
+        let op = "copy";
+        if dst.0 == src.0 {
+            return Err(Error::op(op, format!("{:?} to itself", dst.0)));
+        }
+        // The last word of a buffer is there whole.
+        let whole = bytes.next_multiple_of(4);
+        let from = self.buffer(op, src.0, src.1, whole)?.clone();
+        let to = self.buffer(op, dst.0, dst.1, whole)?.clone();
+        let encoder = Self::encoder(&mut self.encoder, &self.device);
+        encoder.copy_buffer_to_buffer(&from, src.1 as u64, &to, dst.1 as u64, whole as u64);
         Ok(())
     }
 
@@ -324,17 +315,23 @@ impl Runtime for Vulkan {
     fn compile(&mut self, sources: &[ProgramSource<'_>]) -> Result<Vec<ProgramId>> {
         let mut ids = Vec::with_capacity(sources.len());
         for source in sources {
-            let Code::Words(words) = source.code else {
-                return Err(Error::op("compile", format!("kernel {} is no SPIR-V", source.name)));
+            source.check(&self.limits)?;
+            let entry = match (self.api.target(), source.code) {
+                (Target::SpirV, Code::Words(_)) => Target::SpirV.entry(),
+                (Target::Msl, Code::Text(_)) => Target::Msl.entry(),
+                _ => None,
             };
-            let (bytes, max) = (source.interface.workgroup_bytes, self.limits.workgroup_bytes);
-            if bytes > max {
-                let what = format!("{} wants {bytes} bytes a workgroup of {max}", source.name);
-                return Err(Error::op("compile", what));
-            }
-            let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
-            let program = self.program(source, words);
-            if let Some(e) = wait(scope.pop()) {
+            let entry = entry.ok_or_else(|| {
+                Error::op(
+                    "compile",
+                    format!("kernel {} is not in the language of {}", source.name, self.name),
+                )
+            })?;
+            let outer = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
+            let inner = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+            let program = self.program(source, entry);
+            let invalid = wait(inner.pop());
+            if let Some(e) = wait(outer.pop()).or(invalid) {
                 return Err(Error::op("compile", format!("kernel {} on {}: {e}", source.name, self.name)));
             }
             self.programs.push(program);
@@ -345,11 +342,11 @@ impl Runtime for Vulkan {
 
     fn launch(&mut self, launch: &Launch<'_>) -> Result<()> {
         let op = "launch";
-        let mut encoder = self.encode();
         let program =
             self.programs.get(launch.program.0).ok_or_else(|| Error::op(op, "an unknown kernel"))?;
         launch.check(&program.name, program.n_buffers, program.immediate_bytes, &self.limits)?;
-        let buffers = launch.buffers.iter().map(|b| self.buffer(op, *b)).collect::<Result<Vec<_>>>()?;
+        // Everything that can be refused is refused before the encoder is touched: it holds earlier launches.
+        let buffers = launch.buffers.iter().map(|b| self.buffer(op, *b, 0, 1)).collect::<Result<Vec<_>>>()?;
         let bound = buffers.iter().zip(0..);
         let entries: Vec<_> = bound
             .map(|(buffer, binding)| wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() })
@@ -360,6 +357,7 @@ impl Runtime for Vulkan {
             entries: &entries,
         });
         {
+            let encoder = Self::encoder(&mut self.encoder, &self.device);
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             pass.set_pipeline(&program.pipeline);
             pass.set_bind_group(0, &group, &[]);
@@ -369,7 +367,6 @@ impl Runtime for Vulkan {
             let [x, y, z] = launch.grid;
             pass.dispatch_workgroups(x, y, z);
         }
-        self.encoder = Some(encoder);
         self.n_launches += 1;
         if self.n_launches >= LAUNCHES_MAX {
             self.submit();
@@ -384,13 +381,11 @@ impl Runtime for Vulkan {
 
     fn record(&mut self) -> Result<EventId> {
         self.synchronize()?;
-        let id = self.id();
-        self.events.insert(id, Instant::now());
-        Ok(EventId(id))
+        Ok(EventId(self.events.insert(Instant::now())))
     }
 
     fn elapsed_ms(&mut self, from: EventId, to: EventId) -> Result<f32> {
-        match (self.events.remove(&from.0), self.events.remove(&to.0)) {
+        match (self.events.remove(from.0), self.events.remove(to.0)) {
             (Some(from), Some(to)) => Ok(to.duration_since(from).as_secs_f32() * 1e3),
             _ => Err(Error::op("elapsed", "an unknown event")),
         }
