@@ -4,8 +4,8 @@
     compile_kernels.py [--all-targets] [--only cuda|hip|msl] [--keep FOLDER]
 
 All specialisations of all kernels go through NVRTC for sm_90 and clang for gfx1151. For sm_80, sm_100, sm_120, gfx942, gfx1100
-and gfx1201 those go that together have every pair of values of a kernel's axes and every weight format (--all-targets: all).
-gfx942 has subgroups of 64 lanes, the others of 32; a kernel made for the other size must be refused, and that is tried too.
+and gfx1201 those go that together have every value of every axis of every row of the list of kernels (core, experts, number type,
+side of matrices ...) and every weight format (--all-targets: all). gfx942 has subgroups of 64 lanes, the others of 32; a kernel made for the other size must be refused, and that is tried too.
 Any error of a compiler fails the run, and so does any vector register that clang spills to memory on gfx11 or gfx12.
 
 No Metal compiler runs outside of macOS, so MSL is only parsed and type-checked: clang reads it as C++17 with our own stand-in
@@ -210,6 +210,8 @@ def main():
     find_clang() if languages != ["cuda"] else None
     start, failures = time.monotonic(), 0
     jobs = [job for language in languages for job in jobs_of(language, pathlib.Path(options.keep), options.all_targets)]
+    # What is likely to fail comes first: few kernels for many targets.
+    jobs.sort(key=lambda job: (job.level == 1, job.language != "hip"))
     seconds, n_files, n_known = collections.Counter(), collections.Counter(), collections.Counter()
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
         for job, (log, spent) in zip(jobs, pool.map(run, jobs)):

@@ -2,11 +2,13 @@
 //!
 //! CUDA and HIP kernels stand several to a file (`cuda_0007.cu`), which compiles faster than one by one; a file has kernels of one
 //! row of the list, so that another row leaves it as it is. `index.txt` has a line `file kernel specialisation` for each. With
-//! `cover`, only as many are written as have every pair of values of a row's axes, and every format, once.
+//! `cover`, only as many are written as have every value of every axis of a row, and every format, once; then a file has kernels
+//! of any row, but not for different sizes of subgroups.
 
 use std::{collections::BTreeSet, error::Error, fmt::Write, fs, path::Path};
 
 use hanzo_kernel::{Checks, Code, Spec, Target, lower, specs, unit};
+use hanzo_quant::Format;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
@@ -19,16 +21,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let n_a_file = args.next().map_or(Ok(8), |n| n.parse::<usize>())?.max(1);
     let mut all = specs();
     all.retain(|spec| spec.suits(target));
-    if args.next().as_deref() == Some("cover") {
+    let is_cover = args.next().as_deref() == Some("cover");
+    if is_cover {
         all = cover(&all);
+        all.sort_by_key(subgroup_size);
     }
+    let same_file = |a: &Spec, b: &Spec| {
+        if is_cover { subgroup_size(a) == subgroup_size(b) } else { std::ptr::eq(a.kernel, b.kernel) }
+    };
     let mut index = String::new();
-    let mut number = 0;
-    for row in all.chunk_by(|a, b| std::ptr::eq(a.kernel, b.kernel)) {
-        for chunk in row.chunks(n_a_file) {
-            write_chunk(target, folder, number, chunk, &mut index)?;
-            number += 1;
-        }
+    let chunks = all.chunk_by(same_file).flat_map(|specs| specs.chunks(n_a_file));
+    for (number, chunk) in chunks.enumerate() {
+        write_chunk(target, folder, number, chunk, &mut index)?;
     }
     fs::write(folder.join("index.txt"), index)?;
     Ok(())
@@ -55,20 +59,23 @@ fn cover(all: &[Spec]) -> Vec<Spec> {
     chosen
 }
 
-/// The pairs of values of a specialisation's axes, and its format. What matters of a format to a product are its traits; its
+/// The values of a specialisation's axes in its row, and its format. What matters of a format to a product are its traits; its
 /// own `unpack` is met once in any kernel.
 fn features(spec: &Spec) -> Vec<String> {
     let row = format!("{} {:?}", spec.kernel.name, spec.kernel.choices);
-    let mut axes: Vec<String> =
-        spec.constants.iter().map(|(name, value)| format!("{name} {value:?}")).collect();
-    axes.extend(spec.number.map(|number| format!("{number:?}")));
-    axes.extend(spec.format.map(|f| format!("{} {} {}", f.block_elems == 1, f.symmetric, f.scale_group)));
-    let mut features: Vec<String> = spec.format.map(|format| format.name.to_string()).into_iter().collect();
-    for (i, a) in axes.iter().enumerate() {
-        features.extend(axes[i..].iter().map(|b| format!("{row}: {a}, {b}")));
-    }
+    let mut features: Vec<String> =
+        spec.constants.iter().map(|(name, value)| format!("{row}: {name} {value:?}")).collect();
+    features.extend(spec.number.map(|number| format!("{row}: {number:?}")));
+    let traits = |f: &Format| format!("{row}: {} {} {}", f.block_elems == 1, f.symmetric, f.scale_group);
+    features.extend(spec.format.map(traits));
+    features.extend(spec.format.map(|format| format.name.to_string()));
     features.push(row);
     features
+}
+
+/// The size of subgroups that a specialisation is made for, if for one alone.
+fn subgroup_size(spec: &Spec) -> Option<String> {
+    spec.constants.iter().find(|(name, _)| *name == "SUBGROUP").map(|(_, value)| format!("{value:?}"))
 }
 
 fn write_chunk(
