@@ -1,5 +1,7 @@
 //! The product of sixteen rows of a weight with rows of activations, written once for every instruction set.
 
+use std::hint::black_box;
+
 use hanzo_quant::{GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, Stretch};
 
 use super::{
@@ -230,31 +232,57 @@ fn dots<L: Int8, const ADDS: usize, const N: usize, const V: usize, const C: usi
     x: [&Stretch; C],
 ) -> [[L::I; C]; V] {
     let mut sums = [[l.splat_i32(0); C]; V];
-    let run = if L::WIDE_SUMS || ADDS > N { N } else { ADDS.max(1) };
-    for start in (first..first + N).step_by(run) {
-        let mut short = [[l.zero(); C]; V];
-        for word in start..start + run {
-            for v in 0..V {
-                let q = l.quants(&panels[v * L::GROUPS..], word);
-                for c in 0..C {
-                    let a = l.activations(x[c].quants[word]);
-                    if ADDS == 0 {
-                        sums[v][c] = l.add_wide_product(sums[v][c], q, a);
-                    } else {
-                        short[v][c] = l.add_product(short[v][c], q, a);
+    if L::WIDE_SUMS || ADDS >= 4 {
+        let run = if L::WIDE_SUMS || ADDS > N { N } else { ADDS };
+        for start in (first..first + N).step_by(run) {
+            let mut short = [[l.zero(); C]; V];
+            for word in 0..keep_loop::<L>(run) {
+                let word = (start + word) % (WORDS * PANEL_GROUPS);
+                for v in 0..V {
+                    let q = l.quants(&panels[v * L::GROUPS..], word);
+                    for c in 0..C {
+                        short[v][c] = l.add_product(short[v][c], q, l.activations(x[c].quants[word]));
                     }
                 }
             }
-        }
-        if ADDS > 0 {
             for v in 0..V {
                 for c in 0..C {
                     sums[v][c] = l.add_i32(sums[v][c], l.widen(short[v][c]));
                 }
             }
         }
+    } else if ADDS > 0 {
+        for run in 0..keep_loop::<L>(N / ADDS) {
+            let start = (first + run * ADDS) % (WORDS * PANEL_GROUPS);
+            for v in 0..V {
+                for c in 0..C {
+                    let mut short = l.zero();
+                    for word in start..(start + ADDS).min(WORDS * PANEL_GROUPS) {
+                        let q = l.quants(&panels[v * L::GROUPS..], word);
+                        short = l.add_product(short, q, l.activations(x[c].quants[word]));
+                    }
+                    sums[v][c] = l.add_i32(sums[v][c], l.widen(short));
+                }
+            }
+        }
+    } else {
+        for word in first..first + N {
+            for v in 0..V {
+                let q = l.quants(&panels[v * L::GROUPS..], word);
+                for c in 0..C {
+                    sums[v][c] = l.add_wide_product(sums[v][c], q, l.activations(x[c].quants[word]));
+                }
+            }
+        }
     }
     sums
+}
+
+/// The length of a loop that is not to be unrolled where registers are few: the compiler would then load the quants of all
+/// words first and keep them on the stack, at four fifths of the speed.
+#[inline(always)]
+fn keep_loop<L: Int8>(n: usize) -> usize {
+    if L::FEW_REGISTERS { black_box(n) } else { n }
 }
 
 /// Scales the sums of a group or of a half of it, which `part` names among the sums of the activations.

@@ -36,6 +36,8 @@ pub(super) trait Int8: Copy {
     const WIDE_SUMS: bool;
     /// Whether [`Int8::add_wide_product`] takes quants less 128.
     const SIGNED: bool;
+    /// Whether there are sixteen vector registers, not more.
+    const FEW_REGISTERS: bool;
 
     /// Word `word` of the panels' quants.
     fn quants(self, panels: &[Panel], word: usize) -> Self::Q;

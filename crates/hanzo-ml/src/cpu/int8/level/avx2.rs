@@ -46,6 +46,7 @@ impl Int8 for Avx2 {
     const GROUPS: usize = 1;
     const WIDE_SUMS: bool = false;
     const SIGNED: bool = true;
+    const FEW_REGISTERS: bool = true;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> __m256i {

@@ -67,6 +67,7 @@ impl Int8 for Neon {
     const GROUPS: usize = 1;
     const WIDE_SUMS: bool = true;
     const SIGNED: bool = true;
+    const FEW_REGISTERS: bool = false;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> [uint8x16_t; 2] {

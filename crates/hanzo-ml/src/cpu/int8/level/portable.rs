@@ -22,6 +22,7 @@ impl Int8 for Portable {
     const GROUPS: usize = 1;
     const WIDE_SUMS: bool = true;
     const SIGNED: bool = false;
+    const FEW_REGISTERS: bool = false;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> [u32; LANES] {

@@ -54,6 +54,7 @@ impl Int8 for Avx512Vnni {
     const GROUPS: usize = 2;
     const WIDE_SUMS: bool = true;
     const SIGNED: bool = false;
+    const FEW_REGISTERS: bool = false;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> __m512i {
@@ -176,6 +177,7 @@ impl Int8 for AvxVnni {
     const GROUPS: usize = 1;
     const WIDE_SUMS: bool = true;
     const SIGNED: bool = false;
+    const FEW_REGISTERS: bool = true;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> __m256i {
