@@ -179,7 +179,27 @@ fn route_row(logits: &[f32], kind: RouteKind, ids: &mut [u32], weights: &mut [f3
     weights.iter_mut().for_each(|w| *w /= sum);
 }
 
-/// Rotates the pairs of one head; `angles` holds a cosine and a sine of each.
+/// Rotates the first pairs of each head of a row; `angles` holds a cosine and a sine of each.
+struct Rotate<'a> {
+    row: &'a mut [f32],
+    head_dim: usize,
+    angles: &'a [f32],
+    pairing: RopePairing,
+}
+
+impl Kernel for Rotate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for head in self.row.chunks_exact_mut(self.head_dim) {
+            rotate(&mut head[..self.angles.len()], self.angles, self.pairing);
+        }
+    }
+}
+
+/// Plain loops, which become vectors of whatever the level has.
+#[inline(always)]
 fn rotate(head: &mut [f32], angles: &[f32], pairing: RopePairing) {
     let (angles, _) = angles.as_chunks::<2>();
     match pairing {
@@ -287,9 +307,9 @@ impl Cpu {
             || (),
             |mut tile, ()| {
                 for row in tile.rows() {
-                    for head in tile.row(row).chunks_exact_mut(args.head_dim) {
-                        rotate(&mut head[..width], &angles[row * width..][..width], args.pairing);
-                    }
+                    let angles = &angles[row * width..][..width];
+                    let (head_dim, pairing) = (args.head_dim, args.pairing);
+                    self.level.run(Rotate { row: tile.row(row), head_dim, angles, pairing });
                 }
             },
         );

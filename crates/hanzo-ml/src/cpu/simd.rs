@@ -52,8 +52,6 @@ pub(super) trait Simd: Copy + Send + Sync {
     fn sum(self, v: Self::V) -> f32;
     /// The largest lane, by [`Simd::max`] of lanes four, then two, then one apart.
     fn largest(self, v: Self::V) -> f32;
-    /// Row `i` of the result holds lane `i` of each row.
-    fn transpose(self, rows: [Self::V; LANES]) -> [Self::V; LANES];
     fn load_f16(self, x: &[f16; LANES]) -> Self::V;
 }
 
@@ -211,11 +209,6 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn transpose(self, rows: [Lanes; LANES]) -> [Lanes; LANES] {
-        std::array::from_fn(|i| each(|j| rows[j][i]))
-    }
-
-    #[inline(always)]
     fn load_f16(self, x: &[f16; LANES]) -> Lanes {
         each(|i| x[i].to_f32())
     }
@@ -340,32 +333,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn transpose(self, r: [x86::__m256; LANES]) -> [x86::__m256; LANES] {
-        unsafe {
-            let mut pairs = r;
-            for i in 0..4 {
-                pairs[2 * i] = x86::_mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-                pairs[2 * i + 1] = x86::_mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-            }
-            // Columns 0 to 3 of rows 0 to 3 and of rows 4 to 7; the upper half of each holds columns 4 to 7.
-            let mut fours = r;
-            for i in 0..2 {
-                let [a, b, c, d] = [pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]];
-                fours[4 * i] = x86::_mm256_shuffle_ps::<0x44>(a, c);
-                fours[4 * i + 1] = x86::_mm256_shuffle_ps::<0xee>(a, c);
-                fours[4 * i + 2] = x86::_mm256_shuffle_ps::<0x44>(b, d);
-                fours[4 * i + 3] = x86::_mm256_shuffle_ps::<0xee>(b, d);
-            }
-            let mut out = r;
-            for i in 0..4 {
-                out[i] = x86::_mm256_permute2f128_ps::<0x20>(fours[i], fours[4 + i]);
-                out[4 + i] = x86::_mm256_permute2f128_ps::<0x31>(fours[i], fours[4 + i]);
-            }
-            out
-        }
-    }
-
-    #[inline(always)]
     fn load_f16(self, x: &[f16; LANES]) -> x86::__m256 {
         unsafe { x86::_mm256_cvtph_ps(x86::_mm_loadu_si128(x.as_ptr().cast())) }
     }
@@ -389,10 +356,7 @@ mod tests {
             for (v, row) in vectors.iter_mut().zip(&rows) {
                 *v = s.load(row);
             }
-            let mut out = vec![0.0; LANES * LANES];
-            for (to, v) in out.as_chunks_mut().0.iter_mut().zip(s.transpose(vectors)) {
-                s.store(v, to);
-            }
+            let mut out = Vec::new();
             for i in 0..LANES {
                 let mut x = [-1.0; LANES];
                 x[i] = i as f32;
@@ -410,7 +374,6 @@ mod tests {
     #[test]
     fn lanes_move_the_same_way_on_every_level() {
         let mut want: Vec<f32> = Vec::new();
-        want.extend((0..LANES * LANES).map(|i| (i % LANES * LANES + i / LANES) as f32));
         want.extend((0..LANES).map(|i| i as f32));
         want.extend([28.0, 92.0, 156.0, 220.0]);
         // IEEE 754, binary16.

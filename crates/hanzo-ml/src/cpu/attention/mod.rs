@@ -8,6 +8,8 @@
 //! a row's range never enter its arithmetic: they may hold anything.
 
 mod block;
+mod few;
+mod many;
 mod record;
 
 use std::ops::Range;
@@ -16,8 +18,9 @@ use half::{f16, slice::HalfFloatSliceExt};
 
 use super::{
     Cpu,
+    math::fill,
     memory::{Aligned, Floats, decode_blocks},
-    simd::{Kernel, LANES, Lanes, Simd},
+    simd::{Kernel, LANES, Lanes, Level, Simd},
 };
 use crate::{
     DType, Result,
@@ -27,7 +30,9 @@ use crate::{
     },
     parallel::{Grid, Tile},
 };
-use block::{COLUMNS_MIN, Columns, Query, accumulate, scores, weigh};
+use block::{Cell, Query, Weigh};
+use few::{AddFew, ScoreFew};
+use many::{AddMany, DEEP, Four, LayKeys, LayValues, ScoreMany, TOGETHER, fours};
 
 /// Blocks of a part.
 const PART_BLOCKS: usize = 8;
@@ -44,8 +49,8 @@ const TILES: usize = 4;
 /// Multiplications below which waking others costs more than they would do.
 const SERIAL: usize = 64 << 10;
 
-/// From so many queries on, converting the values of a block once pays.
-const WIDEN_MIN: usize = 5;
+/// From so many queries on, laying keys and values out for them pays.
+const MANY_MIN: usize = 24;
 
 /// The operands, with their values at hand.
 struct Operands<'a> {
@@ -58,12 +63,14 @@ struct Operands<'a> {
     sinks: Option<&'a [f32]>,
     /// Vectors of a head.
     wide: usize,
+    /// Vectors of a row of sums: whole fours.
+    stride: usize,
 }
 
 impl Operands<'_> {
     /// Floats of a record.
     fn record(&self) -> usize {
-        record::len(self.wide) * LANES
+        record::len(self.stride) * LANES
     }
 
     /// The parts that some of the rows see.
@@ -93,42 +100,63 @@ impl Operands<'_> {
     }
 }
 
-/// What one thread needs beside its operands; rows of whole vectors, filled up with zeros.
+/// What one thread needs beside its operands.
 struct Scratch {
     queries: Vec<Query>,
+    /// Rows of `wide` vectors, or triples of many queries, filled up with zeros.
     q: Aligned<f32>,
+    /// Rows of `stride` vectors.
     acc: Aligned<f32>,
     /// Keys or values of a block as f32, where they are not taken as they lie.
     rows: Aligned<f32>,
-    columns: Aligned<f32>,
+    /// Keys or values laid out for many queries.
+    laid: Aligned<f32>,
     /// Records of the queries.
     totals: Aligned<f32>,
 }
 
 impl Scratch {
     fn new(operands: &Operands<'_>, n_queries: usize) -> Self {
-        let floats = |n: usize| Aligned::zeros(n * operands.wide * LANES);
+        let Operands { wide, stride, .. } = *operands;
         let lie_ready = [operands.k, operands.v].iter().all(|&x| lies_ready(x, operands.args.head_dim));
-        let loaded = n_queries >= WIDEN_MIN || !lie_ready;
+        let laid = if n_queries >= MANY_MIN { KV_BLOCK * stride } else { 0 };
+        let vectors = |n: usize| Aligned::zeros(n * LANES);
         Self {
             queries: Vec::with_capacity(n_queries),
-            q: floats(n_queries),
-            acc: floats(n_queries),
-            rows: floats(if loaded { KV_BLOCK } else { 0 }),
-            columns: floats(if n_queries >= COLUMNS_MIN { KV_BLOCK } else { 0 }),
+            q: vectors(n_queries.next_multiple_of(TOGETHER) * wide),
+            acc: vectors(n_queries * stride),
+            rows: vectors(if lie_ready { 0 } else { KV_BLOCK * wide }),
+            laid: vectors(laid),
             totals: Aligned::zeros(n_queries * operands.record()),
         }
     }
 
+    /// Whether there are so many queries that they lie in triples.
+    fn many(&self) -> bool {
+        self.queries.len() >= MANY_MIN
+    }
+
     /// Takes the query rows of a run: all heads of a row, then the next row.
     fn gather(&mut self, operands: &Operands<'_>, rows: Range<usize>, heads: Range<usize>) {
-        let (hd, n_heads, wide) = (operands.args.head_dim, operands.args.n_heads, operands.wide * LANES);
+        let (hd, n_heads, wide) = (operands.args.head_dim, operands.args.n_heads, operands.wide);
         self.queries.clear();
         for row in rows {
             for head in heads.clone() {
-                let to = &mut self.q[self.queries.len() * wide..][..hd];
-                to.copy_from_slice(&operands.q[(row * n_heads + head) * hd..][..hd]);
                 self.queries.push(Query::new(row, head, operands.plan.range(row)));
+            }
+        }
+        // A triple's vectors lie side by side.
+        let together = if self.many() { TOGETHER } else { 1 };
+        let q = self.q.as_chunks_mut::<LANES>().0;
+        for (i, query) in self.queries.iter().enumerate() {
+            let from = &operands.q[(query.row * n_heads + query.head) * hd..][..hd];
+            let first = i / together * together * wide + i % together;
+            let (whole, tail) = from.as_chunks();
+            for (c, from) in whole.iter().enumerate() {
+                q[first + c * together] = *from;
+            }
+            if !tail.is_empty() {
+                q[first + whole.len() * together] = fill(tail);
             }
         }
     }
@@ -138,20 +166,18 @@ impl Scratch {
 /// joins `totals`, a record for each.
 struct Walk<'a, 'b> {
     operands: &'a Operands<'b>,
+    level: Level,
     kv_head: usize,
     parts: Range<usize>,
     scratch: &'a mut Scratch,
     totals: &'a mut [f32],
 }
 
-impl Kernel for Walk<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
+impl Walk<'_, '_> {
+    fn run(mut self) {
         let Some(first) = self.scratch.queries.first() else { return };
         let table = self.operands.plan.table(first.row);
-        let wide = self.operands.wide;
+        let stride = self.operands.stride;
         for part in self.parts.clone() {
             self.scratch.acc.fill(0.0);
             for query in &mut self.scratch.queries {
@@ -163,41 +189,110 @@ impl Kernel for Walk<'_, '_> {
                 let queries = &self.scratch.queries;
                 let Some(first) = queries.iter().position(sees) else { continue };
                 let end = queries.iter().rposition(sees).map_or(first, |last| last + 1);
-                self.block(s, block, physical as usize, first..end);
+                self.block(block, physical as usize, first..end);
             }
-            let acc = self.scratch.acc.as_chunks::<LANES>().0.chunks_exact(wide);
-            let totals = self.totals.as_chunks_mut::<LANES>().0.chunks_exact_mut(record::len(wide));
-            for ((query, acc), total) in self.scratch.queries.iter().zip(acc).zip(totals) {
-                let sum = s.sum(s.load(&query.sum));
-                record::join(s, total, acc, (query.max, sum));
-            }
+            let Scratch { queries, acc, .. } = &*self.scratch;
+            let acc = acc.as_chunks().0;
+            self.level.run(JoinAll { totals: self.totals, queries, acc, stride });
+        }
+    }
+
+    /// One block, for the queries `seen`: those between the first and the last that see some of it.
+    fn block(&mut self, block: usize, physical: usize, seen: Range<usize>) {
+        let Operands { args, k, v, wide, stride, .. } = *self.operands;
+        let start = (physical * args.n_kv_heads + self.kv_head) * KV_BLOCK * args.head_dim;
+        let at = start..start + KV_BLOCK * args.head_dim;
+        let many = self.scratch.many();
+        // A triple is not cut.
+        let first = if many { seen.start / TOGETHER * TOGETHER } else { seen.start };
+        let Scratch { queries, q, acc, rows, laid, .. } = &mut *self.scratch;
+        let mut block = Block {
+            level: self.level,
+            idx: block,
+            wide,
+            stride,
+            many,
+            queries: &mut queries[first..seen.end],
+            q: &q.as_chunks().0[first * wide..],
+            acc: &mut acc.as_chunks_mut().0[first * stride..seen.end * stride],
+            laid: laid.as_chunks_mut::<LANES>().0.as_chunks_mut().0,
+        };
+        match load(k, at.clone(), args.head_dim, rows) {
+            Rows::Full(k) => block.score(k),
+            Rows::Half(k) => block.score(k),
+        }
+        block.weigh(args.scale, args.softcap);
+        match load(v, at, args.head_dim, rows) {
+            Rows::Full(v) => block.add(v),
+            Rows::Half(v) => block.add(v),
         }
     }
 }
 
-impl Walk<'_, '_> {
-    /// One block, for the queries `seen`: those between the first and the last that see some of it.
-    #[inline(always)]
-    fn block<S: Simd>(&mut self, s: S, block: usize, physical: usize, seen: Range<usize>) {
-        let Operands { args, k, v, wide, .. } = *self.operands;
-        let Scratch { queries, q, acc, rows, columns, .. } = &mut *self.scratch;
-        let start = (physical * args.n_kv_heads + self.kv_head) * KV_BLOCK * args.head_dim;
-        let at = start..start + KV_BLOCK * args.head_dim;
-        let queries = &mut queries[seen.clone()];
-        let q = &q.as_chunks::<LANES>().0[seen.start * wide..seen.end * wide];
-        let acc = &mut acc.as_chunks_mut::<LANES>().0[seen.start * wide..seen.end * wide];
-        let columns: &mut [Columns] = columns.as_chunks_mut::<LANES>().0.as_chunks_mut().0.as_chunks_mut().0;
+/// One block and the queries that see some of it.
+struct Block<'a> {
+    level: Level,
+    /// Its place in the sequence.
+    idx: usize,
+    wide: usize,
+    stride: usize,
+    /// Whether the queries lie in triples.
+    many: bool,
+    queries: &'a mut [Query],
+    q: &'a [Lanes],
+    acc: &'a mut [Lanes],
+    laid: &'a mut [Four],
+}
 
-        match load(s, k, at.clone(), args.head_dim, rows, false) {
-            Rows::Full(k) => scores(s, k, wide, q, columns, queries),
-            Rows::Half(k) => scores(s, k, wide, q, columns, queries),
+impl Block<'_> {
+    /// The products with the keys, rows of `k`.
+    fn score<C: Cell>(&mut self, k: &[[C; LANES]]) {
+        let Self { level, idx: block, wide, q, .. } = *self;
+        let queries = &mut *self.queries;
+        if !self.many {
+            return level.run(ScoreFew { k, wide, q, queries });
         }
-        for (query, acc) in queries.iter_mut().zip(acc.chunks_exact_mut(wide)) {
-            weigh(s, query, acc, block, (args.scale, args.softcap));
+        let keys = &mut self.laid[..KV_BLOCK / DEEP * wide];
+        level.run(LayKeys { k, wide, to: keys });
+        level.run(ScoreMany { keys, wide, q: q.as_chunks().0, queries, block });
+    }
+
+    fn weigh(&mut self, scale: f32, softcap: Option<f32>) {
+        let (queries, acc) = (&mut *self.queries, &mut *self.acc);
+        self.level.run(Weigh { queries, acc, stride: self.stride, block: self.idx, scale, softcap });
+    }
+
+    /// Adds the weighted values, rows of `v`.
+    fn add<C: Cell>(&mut self, v: &[[C; LANES]]) {
+        let Self { level, idx: block, wide, stride, .. } = *self;
+        let (queries, acc) = (&*self.queries, &mut *self.acc);
+        if !self.many {
+            return level.run(AddFew { v, wide, acc, stride, queries, block });
         }
-        match load(s, v, at, args.head_dim, rows, queries.len() >= WIDEN_MIN) {
-            Rows::Full(v) => accumulate(s, v, wide, acc, queries, block),
-            Rows::Half(v) => accumulate(s, v, wide, acc, queries, block),
+        level.run(LayValues { v, wide, to: self.laid });
+        let (values, acc) = (&*self.laid, acc.as_chunks_mut().0);
+        level.run(AddMany { values, acc, fours: stride / DEEP, queries, block });
+    }
+}
+
+/// What each query saw in a part joins its record.
+struct JoinAll<'a> {
+    totals: &'a mut [f32],
+    queries: &'a [Query],
+    acc: &'a [Lanes],
+    stride: usize,
+}
+
+impl Kernel for JoinAll<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let acc = self.acc.chunks_exact(self.stride);
+        let totals = self.totals.as_chunks_mut::<LANES>().0.chunks_exact_mut(record::len(self.stride));
+        for ((query, acc), total) in self.queries.iter().zip(acc).zip(totals) {
+            let sum = s.sum(s.load(&query.sum));
+            record::join(s, total, acc, (query.max, sum));
         }
     }
 }
@@ -214,29 +309,15 @@ fn lies_ready(cache: Floats<'_>, head_dim: usize) -> bool {
 }
 
 /// One block of one head: where it lies if that will do, else converted to `rows`.
-#[inline(always)]
-fn load<'a, S: Simd>(
-    s: S,
-    cache: Floats<'a>,
-    at: Range<usize>,
-    head_dim: usize,
-    rows: &'a mut [f32],
-    full: bool,
-) -> Rows<'a> {
+fn load<'a>(cache: Floats<'a>, at: Range<usize>, head_dim: usize, rows: &'a mut [f32]) -> Rows<'a> {
     match cache {
-        Floats::F32(x) if lies_ready(cache, head_dim) => return Rows::Full(x[at].as_chunks().0),
-        Floats::F16(x) if lies_ready(cache, head_dim) => {
-            let from = x[at].as_chunks().0;
-            if !full {
-                return Rows::Half(from);
-            }
-            for (from, to) in from.iter().zip(rows.as_chunks_mut().0) {
-                s.store(s.load_f16(from), to);
-            }
+        Floats::F32(x) if lies_ready(cache, head_dim) => Rows::Full(x[at].as_chunks().0),
+        Floats::F16(x) if lies_ready(cache, head_dim) => Rows::Half(x[at].as_chunks().0),
+        _ => {
+            fill_rows(cache, at, head_dim, rows);
+            Rows::Full(rows.as_chunks().0)
         }
-        _ => fill_rows(cache, at, head_dim, rows),
     }
-    Rows::Full(rows.as_chunks().0)
 }
 
 /// Converts one block of one head, each row filled up with zeros to whole vectors.
@@ -342,6 +423,7 @@ impl Cpu {
             row_end: self.memory.u32(args.plan.row_end)?,
         };
         plan.check(&dims)?;
+        let wide = args.head_dim.div_ceil(LANES);
         let operands = Operands {
             args,
             dims,
@@ -350,7 +432,8 @@ impl Cpu {
             k: self.memory.floats(args.k_cache)?,
             v: self.memory.floats(args.v_cache)?,
             sinks: args.sinks.map(|s| self.memory.f32(s)).transpose()?,
-            wide: args.head_dim.div_ceil(LANES),
+            wide,
+            stride: fours(wide) * DEEP,
         };
         let cut = Cut::new(&operands, self.parallel.n_threads());
         if cut.parts {
@@ -377,7 +460,7 @@ impl Cpu {
                 totals.fill(0.0);
                 let kv_head = heads.start / operands.dims.group;
                 let parts = operands.parts(rows);
-                self.level.run(Walk { operands, kv_head, parts, scratch, totals: &mut totals });
+                Walk { operands, level: self.level, kv_head, parts, scratch, totals: &mut totals }.run();
                 for (query, total) in scratch.queries.iter().zip(totals.chunks_exact(operands.record())) {
                     let out = &mut tile.row(query.row)[(query.head - first) * hd..][..hd];
                     self.level.run(Finish { total, sink: operands.sinks.map(|s| s[query.head]), out });
@@ -406,7 +489,8 @@ impl Cpu {
                 for run in operands.runs(first..rows.min(first + cut.rows)) {
                     scratch.gather(operands, run.clone(), kv_head * group..(kv_head + 1) * group);
                     let totals = &mut tile.row(item)[(run.start - first) * group * record..];
-                    self.level.run(Walk { operands, kv_head, parts: part..part + 1, scratch, totals });
+                    let parts = part..part + 1;
+                    Walk { operands, level: self.level, kv_head, parts, scratch, totals }.run();
                 }
             },
         );

@@ -66,9 +66,13 @@ pub(super) fn finish<S: Simd>(s: S, total: &[Lanes], sink: Option<f32>, out: &mu
         }
     }
     let (sum, factor) = (s.splat(sum), s.splat(factor));
-    for (out, x) in out.chunks_mut(LANES).zip(total) {
+    let (whole, tail) = out.as_chunks_mut::<LANES>();
+    for (out, x) in whole.iter_mut().zip(total) {
+        s.store(s.div(s.mul(s.load(x), factor), sum), out);
+    }
+    if let Some(x) = total.get(whole.len()) {
         let mut last = [0.0; LANES];
         s.store(s.div(s.mul(s.load(x), factor), sum), &mut last);
-        out.copy_from_slice(&last[..out.len()]);
+        tail.copy_from_slice(&last[..tail.len()]);
     }
 }
