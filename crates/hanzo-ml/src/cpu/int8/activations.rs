@@ -80,26 +80,20 @@ fn correct(stretch: &mut Stretch, correction: i32) {
     }
 }
 
-/// The blocks of each stretch of one row that are to be refined, as bits. A row with a value that is not finite has none.
-fn outliers<'a>(
-    stretches: impl Iterator<Item = &'a Stretch> + Clone,
-    n_blocks: usize,
-) -> impl Iterator<Item = u32> {
-    let sum: f32 = stretches.clone().map(|s| s.scales.iter().sum::<f32>()).sum();
-    let limit = REFINE_ABOVE * sum / n_blocks as f32;
-    stretches.map(move |s| (0..).zip(s.scales).map(|(i, scale)| u32::from(scale > limit) << i).sum())
-}
-
 /// Rows of activations, quantised.
 #[derive(Default)]
 pub(super) struct Quantised {
-    /// `[stretch][row]`.
+    /// `[stretch][row]`, and what is left of more rows before.
     stretches: Vec<Stretch>,
-    /// By rising stretch, then by rising row.
+    /// The blocks of each that are refined, as bits.
+    chosen: Vec<u32>,
+    /// By rising stretch, then by rising row; and what is left of more before.
     refinements: Vec<Refinement>,
+    n_refinements: usize,
     rows: usize,
-    /// What the corrections are for; `None` where they are left from earlier rows.
-    correction: Option<i32>,
+    n_stretches: usize,
+    /// What the corrections are for.
+    correction: i32,
 }
 
 /// Quantises elements from `start` on of some rows.
@@ -107,6 +101,7 @@ struct Quantise<'a> {
     x: &'a [f32],
     k: usize,
     start: usize,
+    correction: i32,
     to: &'a mut [Stretch],
 }
 
@@ -122,88 +117,165 @@ impl Kernel for Quantise<'_> {
             }
             // Whatever earlier rows left past the row's end.
             to.scales[row.len() / GROUP..].fill(0.0);
+            correct(to, self.correction);
         }
     }
 }
 
+/// Quantises what was left over of chosen blocks; `x` is the row's part that a stretch holds.
+struct Refine<'a> {
+    x: &'a [f32],
+    from: &'a Stretch,
+    correction: i32,
+    to: &'a mut Refinement,
+}
+
+impl Kernel for Refine<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        self.to.rest = Stretch::ZERO;
+        for (block, x) in self.x.as_chunks().0.iter().enumerate() {
+            if self.to.blocks & (1 << block) != 0 {
+                set_block(&mut self.to.rest, block, &rest(self.from, block, x));
+            }
+        }
+        correct(&mut self.to.rest, self.correction);
+    }
+}
+
+/// Rows that one thread takes at a time.
+const SHARE: usize = 16;
+
 impl Quantised {
-    /// Quantises rows of `k` elements, whole blocks, in place of what was there.
+    /// Quantises rows of `k` elements, whole blocks, in place of what was there, with corrections for weights whose quants
+    /// are `-correction` more than they should be.
     ///
     /// # Errors
     /// If there is no memory.
-    pub(super) fn set(&mut self, parallel: &Parallel, level: Level, x: &[f32], k: usize) -> Result<()> {
-        /// Rows that one thread takes at a time.
-        const SHARE: usize = 16;
+    pub(super) fn set(
+        &mut self,
+        (parallel, level): (&Parallel, Level),
+        x: &[f32],
+        k: usize,
+        correction: i32,
+    ) -> Result<()> {
         assert!(k.is_multiple_of(GROUP) && x.len().checked_rem(k) == Some(0), "{} elements by {k}", x.len());
-        let rows = x.len() / k;
-        let n_stretches = k.div_ceil(PANEL_ELEMS);
+        let (rows, n_stretches) = (x.len() / k, k.div_ceil(PANEL_ELEMS));
         let len = rows.checked_mul(n_stretches);
         let more = len.map(|len| len.saturating_sub(self.stretches.len()));
-        let reserved = more.is_some_and(|more| self.stretches.try_reserve_exact(more).is_ok());
+        let reserved = more.is_some_and(|more| {
+            self.stretches.try_reserve_exact(more).is_ok() && self.chosen.try_reserve_exact(more).is_ok()
+        });
         let Some(len) = len.filter(|_| reserved) else {
             return Err(Error::op("matmul", format!("no memory for {rows} rows of {k} activations")));
         };
-        self.stretches.resize(len, Stretch::ZERO);
-        (self.rows, self.correction) = (rows, None);
+        if len > self.stretches.len() {
+            self.stretches.resize(len, Stretch::ZERO);
+            self.chosen.resize(len, 0);
+        }
+        (self.rows, self.n_stretches, self.correction) = (rows, n_stretches, correction);
         let grid = Grid { rows: n_stretches, cols: rows, tile_rows: n_stretches, tile_cols: SHARE };
         parallel.for_each_tile(
-            &mut self.stretches,
+            &mut self.stretches[..len],
             grid,
             || (),
             |mut tile, ()| {
                 let cols = tile.cols();
                 let x = &x[cols.start * k..cols.end * k];
                 for stretch in tile.rows() {
-                    level.run(Quantise { x, k, start: stretch * PANEL_ELEMS, to: tile.row(stretch) });
+                    let (start, to) = (stretch * PANEL_ELEMS, tile.row(stretch));
+                    level.run(Quantise { x, k, start, correction, to });
                 }
             },
         );
-        self.refine(x, k);
+        self.choose(parallel, k / GROUP);
+        self.refine((parallel, level), x, k);
         Ok(())
     }
 
-    /// Quantises again what was left over of the blocks that need it.
-    fn refine(&mut self, x: &[f32], k: usize) {
-        self.refinements.clear();
-        for (row, x) in x.chunks_exact(k).enumerate() {
-            let of_row = || self.stretches.iter().skip(row).step_by(self.rows);
-            let found = outliers(of_row(), k / GROUP).zip(of_row());
-            for (stretch, ((blocks, from), x)) in found.zip(x.chunks(PANEL_ELEMS)).enumerate() {
-                if blocks == 0 {
-                    continue;
-                }
-                let mut refinement = Refinement { stretch, row, blocks, rest: Stretch::ZERO };
-                for (block, x) in x.as_chunks().0.iter().enumerate() {
-                    if blocks & (1 << block) != 0 {
-                        set_block(&mut refinement.rest, block, &rest(from, block, x));
+    /// Finds the blocks that are to be refined. A row with a value that is not finite has none.
+    fn choose(&mut self, parallel: &Parallel, n_blocks: usize) {
+        let (rows, n_stretches, stretches) = (self.rows, self.n_stretches, &self.stretches);
+        parallel.for_each_tile(
+            &mut self.chosen[..rows * n_stretches],
+            Grid { rows: n_stretches, cols: rows, tile_rows: n_stretches, tile_cols: 8 * SHARE },
+            || (),
+            |mut tile, ()| {
+                for (i, row) in tile.cols().enumerate() {
+                    let of_row = || stretches[row..].iter().step_by(rows).take(n_stretches);
+                    let sum: f32 = of_row().map(|s| s.scales.iter().sum::<f32>()).sum();
+                    let limit = REFINE_ABOVE * sum / n_blocks as f32;
+                    for (stretch, from) in of_row().enumerate() {
+                        let bits = (0..).zip(from.scales).map(|(i, scale)| u32::from(scale > limit) << i);
+                        tile.row(stretch)[i] = bits.sum();
                     }
                 }
-                self.refinements.push(refinement);
+            },
+        );
+    }
+
+    /// Quantises again what was left over of the chosen blocks.
+    fn refine(&mut self, (parallel, level): (&Parallel, Level), x: &[f32], k: usize) {
+        let (rows, correction) = (self.rows, self.correction);
+        self.n_refinements = 0;
+        for (i, &blocks) in self.chosen[..rows * self.n_stretches].iter().enumerate() {
+            if blocks == 0 {
+                continue;
             }
+            if self.n_refinements == self.refinements.len() {
+                self.refinements.push(Refinement { stretch: 0, row: 0, blocks: 0, rest: Stretch::ZERO });
+            }
+            let to = &mut self.refinements[self.n_refinements];
+            (to.stretch, to.row, to.blocks) = (i / rows, i % rows, blocks);
+            self.n_refinements += 1;
         }
-        self.refinements.sort_by_key(|r| (r.stretch, r.row));
+        let stretches = &self.stretches;
+        parallel.for_each_tile(
+            &mut self.refinements[..self.n_refinements],
+            Grid::line(self.n_refinements, SHARE),
+            || (),
+            |mut tile, ()| {
+                for to in tile.row(0) {
+                    let x = &x[to.row * k..][..k];
+                    let x = &x[to.stretch * PANEL_ELEMS..k.min((to.stretch + 1) * PANEL_ELEMS)];
+                    let from = &stretches[to.stretch * rows + to.row];
+                    level.run(Refine { x, from, correction, to });
+                }
+            },
+        );
     }
 
     /// Sets the corrections for weights whose quants are `-correction` more than they should be.
-    pub(super) fn correct(&mut self, correction: i32) {
-        if self.correction.replace(correction) == Some(correction) {
+    pub(super) fn correct(&mut self, parallel: &Parallel, correction: i32) {
+        if std::mem::replace(&mut self.correction, correction) == correction {
             return;
         }
-        let rests = self.refinements.iter_mut().map(|r| &mut r.rest);
-        self.stretches.iter_mut().chain(rests).for_each(|stretch| correct(stretch, correction));
+        let len = self.rows * self.n_stretches;
+        parallel.for_each_tile(
+            &mut self.stretches[..len],
+            Grid::line(len, 8 * SHARE),
+            || (),
+            |mut tile, ()| tile.row(0).iter_mut().for_each(|stretch| correct(stretch, correction)),
+        );
+        for refinement in &mut self.refinements[..self.n_refinements] {
+            correct(&mut refinement.rest, correction);
+        }
     }
 
     /// What was refined of the blocks that meet one panel, by rising row.
     pub(super) fn refinements(&self, idx: usize) -> &[Refinement] {
-        let first = self.refinements.partition_point(|r| r.stretch < idx);
-        let len = self.refinements[first..].partition_point(|r| r.stretch == idx);
-        &self.refinements[first..first + len]
+        let all = &self.refinements[..self.n_refinements];
+        let first = all.partition_point(|r| r.stretch < idx);
+        let len = all[first..].partition_point(|r| r.stretch == idx);
+        &all[first..first + len]
     }
 
     /// One row by itself.
     pub(super) fn row(&self, row: usize) -> ActivationRow<'_> {
-        let Self { stretches, refinements, rows, .. } = self;
-        ActivationRow { stretches, n_rows: *rows, row, refinements }
+        let refinements = &self.refinements[..self.n_refinements];
+        ActivationRow { stretches: &self.stretches, n_rows: self.rows, row, refinements }
     }
 
     /// The blocks of all rows that meet one panel.

@@ -109,12 +109,13 @@ impl Cpu {
         let mut last = self.activations.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = &mut *last;
         let of = Some((x.id, x.len(), k));
+        let correction = self.int8.correction(weight.range());
         if last.of != of {
             last.of = None;
-            last.x.set(&self.parallel, self.level, self.memory.f32(x)?, k)?;
+            last.x.set((&self.parallel, self.level), self.memory.f32(x)?, k, correction)?;
             last.of = of;
         }
-        last.x.correct(self.int8.correction(weight.range()));
+        last.x.correct(&self.parallel, correction);
         let x = &last.x;
         let multiplies_rows = self.int8.multiplies_rows() && weight.multiplies_rows();
         let share = n / (TILES_PER_THREAD * self.parallel.n_threads());

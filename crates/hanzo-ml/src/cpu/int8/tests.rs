@@ -114,7 +114,8 @@ fn every_function_of_every_set_agrees_with_plain_arithmetic() {
 
 /// Sixteen rows of a format with `n_rows` rows of activations, by one set.
 fn columns(level: Int8Level, weight: &Rows<'_>, x: &mut Quantised, n_rows: usize) -> Vec<[f32; COLUMNS]> {
-    x.correct(level.correction(weight.range()));
+    let parallel = Parallel::new(Some(2)).unwrap();
+    x.correct(&parallel, level.correction(weight.range()));
     let rows: Vec<_> = (0..n_rows).map(|row| (row, row)).collect();
     let mut totals = vec![[f32::NAN; COLUMNS]; n_rows];
     let meeting = Meeting { matrix: 0, rows: &rows };
@@ -136,7 +137,7 @@ fn every_set_computes_the_same() {
         let weight = weight(&mut random, format, n, k);
         let x: Vec<f32> = (0..n_rows * k).map(|_| (random.next() as i32) as f32 / 2e9).collect();
         let mut quantised = Quantised::default();
-        quantised.set(&parallel, Level::detect(), &x, k).unwrap();
+        quantised.set((&parallel, Level::detect()), &x, k, 0).unwrap();
         let mut all = Vec::new();
         for level in Int8Level::all() {
             for widest in [true, false] {
@@ -164,7 +165,7 @@ fn a_row_is_the_same_alone_and_in_company() {
         let mut x: Vec<f32> = (0..n_rows * k).map(|_| (random.next() as i32) as f32 / 2e9).collect();
         x.iter_mut().step_by(701).for_each(|v| *v *= 300.0);
         let mut quantised = Quantised::default();
-        quantised.set(&parallel, Level::detect(), &x, k).unwrap();
+        quantised.set((&parallel, Level::detect()), &x, k, 0).unwrap();
         let interleaved = Interleaved::new(&parallel, &weight).unwrap();
         for level in Int8Level::all().into_iter().filter(|level| level.multiplies_rows()) {
             for interleaved in [None, Some(&interleaved)] {
@@ -200,4 +201,28 @@ fn weight(random: &mut Random, format: &'static Format, n: usize, k: usize) -> Q
         }
     }
     QTensor::new("weight", format, vec![n, k], Bytes::owned(bytes)).unwrap()
+}
+
+/// Threads share rows, and what is left of more rows before changes nothing.
+#[test]
+fn rows_are_quantised_the_same_by_any_threads_after_any_rows() {
+    let mut random = Random(4);
+    let weight = weight(&mut random, FORMATS.iter().find(|f| f.name == "Q6_K").unwrap(), COLUMNS, 1024);
+    let weight = Rows::new(&weight, None, true).unwrap();
+    let mut rows = |n: usize, k: usize| {
+        let mut x: Vec<f32> = (0..n * k).map(|_| (random.next() as i32) as f32 / 2e9).collect();
+        x.iter_mut().step_by(701).for_each(|v| *v *= 300.0);
+        x
+    };
+    let (many, few) = (rows(150, 1024), rows(37, 1024));
+    let level = Int8Level::detect();
+    let correction = level.correction(weight.range());
+    let mut alone = Quantised::default();
+    alone.set((&Parallel::new(Some(1)).unwrap(), Level::detect()), &few, 1024, correction).unwrap();
+    let want = columns(level, &weight, &mut alone, 37);
+    let parallel = Parallel::new(Some(3)).unwrap();
+    let mut after = Quantised::default();
+    after.set((&parallel, Level::detect()), &many, 1024, correction + 1).unwrap();
+    after.set((&parallel, Level::detect()), &few, 1024, correction - 1).unwrap();
+    assert!(columns(level, &weight, &mut after, 37) == want);
 }
