@@ -132,11 +132,9 @@ fn score_tile<S: Simd>(s: S, keys: &[Four], q: &[Triple], queries: &mut [Query],
             }
         }
     }
-    for m in 0..TOGETHER {
-        let sums = s.sum4(acc[m]);
-        if let Some(query) = queries.get_mut(m) {
-            query.scores.as_chunks_mut().0[four] = sums;
-        }
+    let sums = [s.sum4(acc[0]), s.sum4(acc[1]), s.sum4(acc[2])];
+    for (query, sums) in queries.iter_mut().zip(sums) {
+        query.scores.as_chunks_mut().0[four] = sums;
     }
 }
 
@@ -233,10 +231,10 @@ fn add_one<S: Simd>(
     for n in 0..DEEP {
         sums[n] = s.load(&acc[n]);
     }
-    for j in low..high.min(KV_BLOCK) {
-        let x = s.splat(query.scores[j]);
+    for (weight, value) in query.scores[low..high].iter().zip(&values[low..high]) {
+        let x = s.splat(*weight);
         for n in 0..DEEP {
-            sums[n] = s.fma(x, s.load(&values[j][n]), sums[n]);
+            sums[n] = s.fma(x, s.load(&value[n]), sums[n]);
         }
     }
     for n in 0..DEEP {
