@@ -1,9 +1,12 @@
 //! `hanzo doctor`: whether this machine has what Hanzo needs, and what to do where it has not.
 
+mod numerics;
+
 use std::env::consts;
 
 use clap::Args;
 use hanzo_hub::Hub;
+use hanzo_ml::Device;
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -27,9 +30,14 @@ const EXAMPLES: &str = "\
 Examples:
   hanzo doctor
   hanzo doctor --verify --json
+  hanzo doctor --numerics --device vulkan:0
 
 Each line is ok, warn or fail, with what to do next. The exit code is 1 if one
-of them is fail. Nothing is fetched and nothing but a probe file is written.";
+of them is fail. Nothing is fetched and nothing but a probe file is written.
+
+With --numerics each operation is computed on each device and compared with exact
+sums, for every weight format: a minute or so for a GPU. The exit code is 1 if a
+result is outside what the arithmetic allows.";
 
 /// Check this machine and the model cache
 #[derive(Debug, Args)]
@@ -41,6 +49,12 @@ pub(crate) struct DoctorArgs {
     /// Hash every file of the cache too (reads all of them)
     #[arg(long)]
     verify: bool,
+    /// Check what the devices compute instead
+    #[arg(long)]
+    numerics: bool,
+    /// The only device to check: cpu, cuda:0, rocm:0, vulkan:0
+    #[arg(long, requires = "numerics")]
+    device: Option<Device>,
     #[command(flatten)]
     hub: HubArgs,
 }
@@ -86,6 +100,9 @@ impl Check {
 
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs, environment: &Environment) -> Result<()> {
+    if args.numerics {
+        return numerics::run(args.device, args.json, environment);
+    }
     let machine = Machine::look()?;
     let mut checks = vec![processor(&machine), memory(&machine)];
     match args.hub.hub(environment) {

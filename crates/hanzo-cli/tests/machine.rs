@@ -107,6 +107,31 @@ fn doctor_warns_where_there_is_no_python() {
     assert!(python["next"].as_str().unwrap().starts_with("install Python 3 with pip"), "{python}");
 }
 
+/// On the processor, since how long a GPU takes depends on the machine; the matrix has tests of its own.
+#[test]
+fn doctor_checks_what_a_device_computes() {
+    let home = Home::new();
+    let done = home.run(&["doctor", "--numerics", "--device", "cpu", "--json"]);
+    let reports: Json = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((done.code, reports.as_array().unwrap().len()), (Some(0), 1), "{}", done.err);
+    let report = &reports[0];
+    assert!(report["device"].as_str().unwrap().starts_with("cpu ("), "{report}");
+    assert_eq!(report["failed"], 0);
+    let operations = report["operations"].as_array().unwrap();
+    let of = |name: &str, arithmetic: Json| {
+        operations.iter().find(|o| o["operation"] == name && o["arithmetic"] == arithmetic).unwrap()
+    };
+    let formats = of("embed", Json::Null)["passed"].as_u64();
+    assert_eq!(of("matmul", "float f32".into())["passed"].as_u64(), formats);
+    assert!(of("MoE matvec", "int8 f32".into())["passed"].as_u64() < formats);
+    assert!(of("attention", Json::Null)["failed"] == 0);
+    let all: u64 = operations.iter().map(|o| o["passed"].as_u64().unwrap()).sum();
+    assert_eq!(report["passed"], all);
+    let absent = home.run(&["doctor", "--numerics", "--device", "vulkan:99"]);
+    assert!(absent.bad(1).contains("vulkan is not available"));
+    home.run(&["doctor", "--device", "cpu"]).bad(2);
+}
+
 #[test]
 fn completions_know_the_commands_in_every_shell() {
     let home = Home::new();

@@ -3,9 +3,10 @@
 use hanzo_quant::Format;
 
 /// The element type of a [`crate::backend::Buffer`]. Weights have a format instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DType {
     /// 32-bit float.
+    #[default]
     F32,
     /// IEEE half.
     F16,

@@ -5,6 +5,7 @@
 //! * [`backend`]: the operations a model is made of, as one trait; [`reference`] is its naive f64 definition,
 //!   [`cpu`] the multi-threaded one, [`gpu`] the one of every GPU.
 //! * [`limits`]: what the machine can do at most, measured.
+//! * [`numerics`]: whether a device computes what it should.
 //! * [`parallel`]: the only place that starts threads.
 //!
 //! Knows nothing of architectures, tokenizers or requests.
@@ -17,6 +18,7 @@ mod error;
 pub mod file;
 pub mod gpu;
 pub mod limits;
+pub mod numerics;
 pub mod parallel;
 mod qtensor;
 pub mod reference;

@@ -8,7 +8,10 @@ use common::*;
 use hanzo_kernel::Target;
 use hanzo_ml::{
     Bytes, DType, QTensor,
-    backend::{Attention, AttentionPlan, Backend, Buffer, MatMul, MoeMatMul, RmsNorm, Weight},
+    backend::{
+        Attention, AttentionPlan, Backend, Buffer, MatMul, MoeMatMul, QkNorm, RmsNorm, RopeAppend,
+        RopePairing, Weight,
+    },
     gpu::{
         Gpu, GpuOptions, MemoryId, Products,
         null::{Null, Record, Records},
@@ -77,6 +80,101 @@ fn int8_products_round_their_activations_first() {
     let weight = load(&mut gpu, "F16", vec![64, 512]);
     multiply(&mut gpu, &weight, 5);
     assert_eq!(launches(&records), [("qmatvec_f16_f32_cols4".to_owned(), [8, 2, 1])]);
+}
+
+/// Kernels alone.
+fn kernels(records: &Records) -> Vec<String> {
+    launches(records).into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn products_share_what_was_quantised_until_it_changes() {
+    let (mut gpu, records) = gpu(Products::Int8);
+    let weight = load(&mut gpu, "Q4_0", vec![32, 64]);
+    let (x, out, other) = (empty(&mut gpu, 128), empty(&mut gpu, 64), empty(&mut gpu, 128));
+    let product = "qmatvec_q4_0_int8_cols2";
+    let args = MatMul { x: &x, weight: &weight, bias: None };
+    gpu.matmul(&out, &args).unwrap();
+    gpu.matmul(&out, &args).unwrap();
+    assert_eq!(kernels(&records), ["quantize_f32", product, product]);
+    // A kernel that writes to it, an upload, and another buffer's product come between.
+    gpu.add(&x, &other).unwrap();
+    gpu.matmul(&out, &args).unwrap();
+    gpu.upload_f32(&x, &[1.0; 128]).unwrap();
+    gpu.matmul(&out, &args).unwrap();
+    gpu.matmul(&out, &MatMul { x: &other, ..args }).unwrap();
+    gpu.matmul(&out, &args).unwrap();
+    let want = [
+        "add",
+        "quantize_f32",
+        product,
+        "quantize_f32",
+        product,
+        "quantize_f32",
+        product,
+        "quantize_f32",
+        product,
+    ];
+    assert_eq!(kernels(&records), want);
+    // The norm before makes the bytes at once, and reading them changes nothing.
+    let norm = RmsNorm { x: &other, weight: None, dim: 64, eps: 1e-6 };
+    gpu.norm_for_products(&x, None, &norm).unwrap();
+    gpu.matmul(&out, &args).unwrap();
+    gpu.add(&other, &x).unwrap();
+    gpu.matmul(&out, &args).unwrap();
+    assert_eq!(kernels(&records), ["rms_norm_quantize", product, "add", product]);
+    // With its buffer it goes.
+    gpu.free(x);
+    let x = empty(&mut gpu, 128);
+    gpu.matmul(&out, &MatMul { x: &x, weight: &weight, bias: None }).unwrap();
+    assert_eq!(kernels(&records), ["quantize_f32", product]);
+}
+
+#[test]
+fn activations_of_other_types_are_rounded_first() {
+    let (mut gpu, records) = gpu(Products::Float);
+    let weight = load(&mut gpu, "Q4_0", vec![32, 64]);
+    gpu.set_arithmetic(Products::Float, DType::BF16).unwrap();
+    multiply(&mut gpu, &weight, 1);
+    assert_eq!(kernels(&records), ["cast_bf16_from_f32", "qmatvec_q4_0_bf16_cols1"]);
+    gpu.set_arithmetic(Products::Int8, DType::F16).unwrap();
+    multiply(&mut gpu, &weight, 1);
+    assert_eq!(kernels(&records), ["cast_f16_from_f32", "quantize_f16", "qmatvec_q4_0_int8_cols1"]);
+    assert!(gpu.set_arithmetic(Products::Float, DType::U32).is_err());
+}
+
+#[test]
+fn norm_rotation_and_cache_write_are_one_launch() {
+    let (mut gpu, records) = gpu(Products::Float);
+    let (rows, n_heads, n_kv_heads, head_dim) = (3, 4, 2, 64);
+    let (q, k) = (empty(&mut gpu, rows * n_heads * head_dim), empty(&mut gpu, rows * n_kv_heads * head_dim));
+    let v = empty(&mut gpu, k.len());
+    let cache = |gpu: &mut Gpu| gpu.alloc(DType::F16, 2 * n_kv_heads * 32 * head_dim).unwrap();
+    let (k_cache, v_cache) = (cache(&mut gpu), cache(&mut gpu));
+    let (angles, slots) = (empty(&mut gpu, rows * head_dim), up_ids(&mut gpu, &[0, 1, 2]));
+    let (q_weight, k_weight) = (empty(&mut gpu, head_dim), empty(&mut gpu, head_dim));
+    let norm = QkNorm { q_weight: Some(&q_weight), k_weight: Some(&k_weight), eps: 1e-6 };
+    let args = |norm, angles| RopeAppend {
+        k: &k,
+        v: &v,
+        norm,
+        angles,
+        pairing: RopePairing::Half,
+        k_cache: &k_cache,
+        v_cache: &v_cache,
+        slots: &slots,
+        n_heads,
+        n_kv_heads,
+        head_dim,
+    };
+    records.take();
+    gpu.rope_append(&q, &args(None, Some(&angles))).unwrap();
+    gpu.rope_append(&q, &args(Some(norm), Some(&angles))).unwrap();
+    let grid = [3, 8, 1];
+    assert_eq!(launches(&records), [("rope_append_f16".into(), grid), ("rope_append_f16_norm".into(), grid)]);
+    // What the kernel has no form for is done step by step.
+    gpu.rope_append(&q, &args(Some(QkNorm { q_weight: None, ..norm }), None)).unwrap();
+    assert_eq!(kernels(&records), ["rms_norm", "rms_norm_weight", "kv_append_f16", "kv_append_f16"]);
 }
 
 #[test]
@@ -185,6 +283,29 @@ fn a_full_device_gives_kept_memory_back() {
     let error = gpu.alloc(DType::F32, 8 << 20).unwrap_err().to_string();
     assert!(error.contains("no memory for 33554432 bytes"), "{error}");
     gpu.free(b);
+}
+
+/// Of an operation whose second piece of scratch memory does not fit, the first piece is used again.
+#[test]
+fn an_operation_that_fails_keeps_no_memory() {
+    let (mut gpu, records) = gpu(Products::Int8);
+    let weight = load(&mut gpu, "Q8_0", vec![32, 1 << 20]);
+    let (x, out) = (gpu.alloc(DType::F32, 1 << 20).unwrap(), empty(&mut gpu, 32));
+    // A megabyte for the bytes, and none of the quarter that their scales want.
+    let free = gpu.runtime().memory().unwrap().free;
+    let rest = gpu.alloc(DType::U32, (free - (1 << 20) - 4096) / 4 / (1 << 18) * (1 << 18)).unwrap();
+    let mut fill = Vec::new();
+    while gpu.runtime().memory().unwrap().free > (1 << 20) + 512 {
+        fill.push(gpu.alloc(DType::U32, 128).unwrap());
+    }
+    for _ in 0..3 {
+        let error = gpu.matmul(&out, &MatMul { x: &x, weight: &weight, bias: None }).unwrap_err().to_string();
+        assert!(error.contains("no memory for 262144 bytes"), "{error}");
+    }
+    gpu.free(rest);
+    records.take();
+    gpu.matmul(&out, &MatMul { x: &x, weight: &weight, bias: None }).unwrap();
+    assert_eq!(kernels(&records), ["quantize_f32", "qmatvec_q8_0_int8_cols1"]);
 }
 
 #[test]

@@ -6,8 +6,8 @@
 use std::rc::Rc;
 
 use hanzo_ml::backend::{
-    Attention, AttentionPlan, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
-    MoeMatMul, RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
+    Attention, AttentionPlan, Buffer, Embed, GatedActivation, GatherRows, MatMul, MoeCombine, MoeMatMul,
+    QkNorm, RmsNorm, RopeAngles, RopeAppend, RopePairing, Route, ScatterRows, Weight,
 };
 
 use super::{
@@ -74,7 +74,7 @@ impl Decoder {
             step.backend.add(&residual, &delta)?;
         }
         let head = Head { shared: &shared, norm: &self.weights.output_norm, output: &self.weights.output };
-        head.results(&mut step, &plan, &residual, &self.spec)
+        head.results(&mut step, &residual, &self.spec)
     }
 }
 
@@ -91,7 +91,8 @@ fn embed(step: &mut Step<'_>, plan: &Plan, table: &Weight, spec: &DecoderSpec) -
     Ok(out)
 }
 
-/// What all layers of a step share, on the device.
+/// What all layers of a step share, on the device. All that comes from the host comes before the layers, so that a device
+/// that enqueues the same launches step after step can do so at once.
 struct Shared {
     /// Rows, T.
     n_rows: usize,
@@ -100,6 +101,9 @@ struct Shared {
     norm_eps: f32,
     row_seq: Rc<Buffer>,
     row_end: Rc<Buffer>,
+    /// Rows whose hidden states, and whose logits, are asked for.
+    hidden_rows: Option<Rc<Buffer>>,
+    logit_rows: Option<Rc<Buffer>>,
     groups: Vec<SharedGroup>,
     /// Cosines and sines of each rotation.
     angles: Vec<Rotation>,
@@ -116,7 +120,7 @@ struct SharedGroup {
 /// A rotation of this step's rows.
 struct Rotation {
     angles: Rc<Buffer>,
-    pairing: hanzo_ml::backend::RopePairing,
+    pairing: RopePairing,
 }
 
 /// Where a layer keeps its keys and values.
@@ -135,6 +139,9 @@ impl Shared {
                 tables: step.upload(&g.tables)?,
                 max_blocks: g.max_blocks,
             })
+        };
+        let asked = |step: &mut Step<'_>, rows: &[u32]| {
+            if rows.is_empty() { Ok(None) } else { step.upload(rows).map(Some) }
         };
         let groups = plan.groups.iter().map(|g| group(step, g)).collect::<Result<_>>()?;
         let positions = step.upload(&plan.positions)?;
@@ -157,12 +164,15 @@ impl Shared {
             norm_eps: spec.norm_eps,
             row_seq: step.upload(&plan.row_seq)?,
             row_end: step.upload(&plan.row_end)?,
+            hidden_rows: asked(step, &plan.hidden_rows)?,
+            logit_rows: asked(step, &plan.logit_rows)?,
             groups,
             angles,
         })
     }
 
-    /// Adds a part's output to the residual and norms the sum for the next part; `[T, D]`.
+    /// Adds a part's output to the residual, if there is one yet, and norms the sum for the products of the next part; as
+    /// many rows as the residual.
     fn join(
         &self,
         step: &mut Step<'_>,
@@ -170,11 +180,11 @@ impl Shared {
         delta: Option<Rc<Buffer>>,
         weight: &Buffer,
     ) -> Result<Rc<Buffer>> {
-        let out = step.floats(self.n_rows * self.width)?;
+        let out = step.floats(residual.len())?;
         let norm = |x| RmsNorm { x, weight: Some(weight), dim: self.width, eps: self.norm_eps };
         match delta {
-            Some(delta) => step.backend.add_rms_norm(&out, residual, &norm(&delta))?,
-            None => step.backend.rms_norm(&out, &norm(residual))?,
+            Some(delta) => step.backend.norm_for_products(&out, Some(residual), &norm(&delta))?,
+            None => step.backend.norm_for_products(&out, None, &norm(residual))?,
         }
         Ok(out)
     }
@@ -216,22 +226,26 @@ impl Shared {
     ) -> Result<Rc<Buffer>> {
         let AttentionSpec { n_heads, n_kv_heads, head_dim, .. } = *spec;
         let group = &self.groups[place.group];
-        let mut q = self.linear(step, x, &weights.query)?; // [T, H, Hd]
-        let mut k = self.linear(step, x, &weights.key)?; // [T, K, Hd]
+        let q = self.linear(step, x, &weights.query)?; // [T, H, Hd]
+        let k = self.linear(step, x, &weights.key)?; // [T, K, Hd]
         let v = self.linear(step, x, &weights.value)?; // [T, K, Hd]
-        if spec.qk_norm {
-            q = self.norm(step, &q, weights.query_norm.as_ref(), head_dim)?;
-            k = self.norm(step, &k, weights.key_norm.as_ref(), head_dim)?;
-        }
-        if let Some(rope) = spec.rope {
-            let Rotation { angles, pairing } = &self.angles[rope];
-            let rope = |n_heads| Rope { angles, n_heads, head_dim, pairing: *pairing };
-            step.backend.rope(&q, &rope(n_heads))?;
-            step.backend.rope(&k, &rope(n_kv_heads))?;
-        }
-        let append = |x| KvAppend { x, slots: &group.slots, n_kv_heads, head_dim };
-        step.backend.kv_append(place.k_cache, &append(&k))?;
-        step.backend.kv_append(place.v_cache, &append(&v))?;
+        let (q_weight, k_weight) = (weights.query_norm.as_ref(), weights.key_norm.as_ref());
+        let rotation = spec.rope.map(|rope| &self.angles[rope]);
+        let args = RopeAppend {
+            k: &k,
+            v: &v,
+            norm: spec.qk_norm.then_some(QkNorm { q_weight, k_weight, eps: self.norm_eps }),
+            angles: rotation.map(|rotation| &*rotation.angles),
+            pairing: rotation.map_or(RopePairing::Half, |rotation| rotation.pairing),
+            k_cache: place.k_cache,
+            v_cache: place.v_cache,
+            slots: &group.slots,
+            n_heads,
+            n_kv_heads,
+            head_dim,
+        };
+        step.backend.rope_append(&q, &args)?;
+        drop((k, v));
         let out = step.floats(q.len())?;
         let plan = AttentionPlan {
             tables: &group.tables,
@@ -314,22 +328,16 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    fn results(
-        &self,
-        step: &mut Step<'_>,
-        plan: &Plan,
-        residual: &Buffer,
-        spec: &DecoderSpec,
-    ) -> Result<Output> {
+    fn results(&self, step: &mut Step<'_>, residual: &Buffer, spec: &DecoderSpec) -> Result<Output> {
         let mut results = Output::default();
-        if !plan.hidden_rows.is_empty() {
-            let hidden = self.normed_rows(step, residual, &plan.hidden_rows)?;
+        if let Some(rows) = &self.shared.hidden_rows {
+            let hidden = self.normed_rows(step, residual, rows)?;
             results.hidden = vec![0.0; hidden.len()];
             step.backend.download_f32(&hidden, &mut results.hidden)?;
         }
-        if !plan.logit_rows.is_empty() {
-            let hidden = self.normed_rows(step, residual, &plan.logit_rows)?;
-            let logits = step.floats(plan.logit_rows.len() * spec.vocab_size)?; // [rows, V]
+        if let Some(rows) = &self.shared.logit_rows {
+            let hidden = self.normed_rows(step, residual, rows)?;
+            let logits = step.floats(rows.len() * spec.vocab_size)?; // [rows, V]
             step.matmul(&logits, &MatMul { x: &hidden, weight: self.output, bias: None })?;
             if let Some(cap) = spec.final_softcap {
                 step.backend.softcap(&logits, cap)?;
@@ -341,10 +349,9 @@ impl Head<'_> {
     }
 
     /// The rows asked for, after the last norm; `[rows, D]`.
-    fn normed_rows(&self, step: &mut Step<'_>, residual: &Buffer, rows: &[u32]) -> Result<Rc<Buffer>> {
-        let indices = step.upload(rows)?;
+    fn normed_rows(&self, step: &mut Step<'_>, residual: &Buffer, rows: &Buffer) -> Result<Rc<Buffer>> {
         let chosen = step.floats(rows.len() * self.shared.width)?;
-        step.backend.gather_rows(&chosen, &GatherRows { src: residual, rows: &indices })?;
-        self.shared.norm(step, &chosen, Some(self.norm), self.shared.width)
+        step.backend.gather_rows(&chosen, &GatherRows { src: residual, rows })?;
+        self.shared.join(step, &chosen, None, self.norm)
     }
 }

@@ -105,6 +105,44 @@ pub struct KvAppend<'a> {
     pub head_dim: usize,
 }
 
+/// Norms of query and key heads.
+#[derive(Clone, Copy, Debug)]
+pub struct QkNorm<'a> {
+    /// `[Hd]` f32; `None` is a norm without weight.
+    pub q_weight: Option<&'a Buffer>,
+    /// The same for keys; another buffer.
+    pub k_weight: Option<&'a Buffer>,
+    /// Added to the mean of squares.
+    pub eps: f32,
+}
+
+/// Operands of [`super::Backend::rope_append`].
+#[derive(Debug)]
+pub struct RopeAppend<'a> {
+    /// `[T, K, Hd]` f32; unspecified afterwards.
+    pub k: &'a Buffer,
+    /// `[T, K, Hd]` f32.
+    pub v: &'a Buffer,
+    /// Whether heads of q and k are normed first.
+    pub norm: Option<QkNorm<'a>>,
+    /// `[T, pairs, 2]` f32 of [`super::Backend::rope_angles`]; `None` leaves heads as they are.
+    pub angles: Option<&'a Buffer>,
+    /// Which elements form a pair.
+    pub pairing: RopePairing,
+    /// `[block, K, 32, Hd]`.
+    pub k_cache: &'a Buffer,
+    /// `[block, K, 32, Hd]`.
+    pub v_cache: &'a Buffer,
+    /// `[T]` U32: physical block · 32 + offset in the block.
+    pub slots: &'a Buffer,
+    /// H.
+    pub n_heads: usize,
+    /// K.
+    pub n_kv_heads: usize,
+    /// Hd.
+    pub head_dim: usize,
+}
+
 /// Where each row's keys and values lie, for one cache group.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionPlan<'a> {

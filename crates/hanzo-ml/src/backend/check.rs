@@ -6,7 +6,7 @@
 
 use super::{
     Attention, Buffer, Embed, GatedActivation, GatherRows, KV_BLOCK, KvAppend, MatMul, MoeCombine, MoeMatMul,
-    RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
+    RmsNorm, Rope, RopeAngles, RopeAppend, Route, ScatterRows, Weight,
 };
 use crate::{DType, Error, Result};
 
@@ -289,6 +289,51 @@ impl KvAppend<'_> {
         expect_distinct(op, &[cache, self.x, self.slots])?;
         Ok(MoveDims { rows: self.slots.len, dim, table_rows })
     }
+}
+
+impl<'a> RopeAppend<'a> {
+    /// The rotation of q or k; nothing without angles.
+    pub(crate) fn rope(&self, n_heads: usize) -> Option<Rope<'a>> {
+        let (head_dim, pairing) = (self.head_dim, self.pairing);
+        self.angles.map(|angles| Rope { angles, n_heads, head_dim, pairing })
+    }
+
+    /// The cache write of k or v.
+    pub(crate) fn append(&self, x: &'a Buffer) -> KvAppend<'a> {
+        KvAppend { x, slots: self.slots, n_kv_heads: self.n_kv_heads, head_dim: self.head_dim }
+    }
+
+    /// Rows, and pairs of a head (0 without a rotation).
+    pub(crate) fn check(&self, q: &Buffer) -> Result<RopeDims> {
+        let op = "rope_append";
+        self.append(self.k).check(self.k_cache)?;
+        self.append(self.v).check(self.v_cache)?;
+        let rows = self.slots.len;
+        expect_type(op, "q", q, DType::F32)?;
+        expect_len(op, "q", q, &[rows, self.n_heads, self.head_dim])?;
+        let mut operands = vec![q, self.k, self.v, self.slots, self.k_cache, self.v_cache];
+        let mut pairs = 0;
+        if let (Some(of_q), Some(of_k)) = (self.rope(self.n_heads), self.rope(self.n_kv_heads)) {
+            pairs = of_q.check(q)?.pairs;
+            of_k.check(self.k)?;
+            operands.push(of_q.angles);
+        }
+        let norm = self.norm.as_ref();
+        for weight in norm.iter().flat_map(|norm| [norm.q_weight, norm.k_weight]).flatten() {
+            expect_type(op, "norm weight", weight, DType::F32)?;
+            expect_len(op, "norm weight", weight, &[self.head_dim])?;
+            operands.push(weight);
+        }
+        expect_distinct(op, &operands)?;
+        Ok(RopeDims { rows, pairs })
+    }
+}
+
+/// Operands of [`super::Backend::swap`].
+pub(crate) fn check_swap(a: &Buffer, b: &Buffer) -> Result<()> {
+    expect_type("swap", "b", b, a.dtype)?;
+    expect_len("swap", "b", b, &[a.len])?;
+    expect_distinct("swap", &[a, b])
 }
 
 impl Attention<'_> {

@@ -11,11 +11,12 @@
 
 mod args;
 pub(crate) mod check;
+pub(crate) mod definition;
 pub(crate) mod slab;
 
 pub use args::{
     Activation, Attention, AttentionPlan, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
-    MoeMatMul, RmsNorm, Rope, RopeAngles, RopePairing, Route, RouteKind, ScatterRows,
+    MoeMatMul, QkNorm, RmsNorm, Rope, RopeAngles, RopeAppend, RopePairing, Route, RouteKind, ScatterRows,
 };
 
 use hanzo_quant::Format;
@@ -83,6 +84,9 @@ pub trait Backend: Send {
     /// Gives memory back for reuse.
     fn free(&mut self, buffer: Buffer);
 
+    /// Exchanges the contents of two buffers of one type and length; nothing is copied.
+    fn swap(&mut self, a: &Buffer, b: &Buffer) -> Result<()>;
+
     /// Copies floats to a float buffer of the same length, converting to its type.
     fn upload_f32(&mut self, dst: &Buffer, data: &[f32]) -> Result<()>;
 
@@ -132,6 +136,15 @@ pub trait Backend: Send {
         self.rms_norm(out, &RmsNorm { x: acc, ..*args })
     }
 
+    /// [`Backend::rms_norm`], or with `acc` [`Backend::add_rms_norm`], of rows that products read next: a backend may make at
+    /// once what its products make of them. This body is its definition, up to the order of the sum of squares.
+    fn norm_for_products(&mut self, out: &Buffer, acc: Option<&Buffer>, args: &RmsNorm<'_>) -> Result<()> {
+        match acc {
+            Some(acc) => self.add_rms_norm(out, acc, args),
+            None => self.rms_norm(out, args),
+        }
+    }
+
     /// The rotations of a step, computed once for all layers that share them; out `[T, pairs, 2]` f32 holds
     /// `(cos, sin) · magnitude` of `positions[t, axis[p]] · inv_freq[p]`, the angle taken in f64.
     fn rope_angles(&mut self, out: &Buffer, args: &RopeAngles<'_>) -> Result<()>;
@@ -142,6 +155,13 @@ pub trait Backend: Send {
     /// Writes rows to their cache slots; cache `[block, K, 32, Hd]` of f32, f16, bf16 or, with heads
     /// of whole blocks, q8_0.
     fn kv_append(&mut self, cache: &Buffer, args: &KvAppend<'_>) -> Result<()>;
+
+    /// What lies between the products of a layer and its attention: norm of each query and key head, rotation, and the keys
+    /// and values to their cache slots; q `[T, H, Hd]` in place. This body is its definition, up to the order of the
+    /// sums of squares.
+    fn rope_append(&mut self, q: &Buffer, args: &RopeAppend<'_>) -> Result<()> {
+        definition::rope_append(self, q, args)
+    }
 
     /// Attention of each row over its range of the paged cache; out `[T, H, Hd]`.
     fn attention(&mut self, out: &Buffer, args: &Attention<'_>) -> Result<()>;

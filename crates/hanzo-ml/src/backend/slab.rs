@@ -37,6 +37,13 @@ impl<S> Slab<S> {
         Some(storage)
     }
 
+    /// Exchanges the storages of two buffers.
+    pub(crate) fn swap(&mut self, a: &Buffer, b: &Buffer) -> Result<()> {
+        self.get(a).and(self.get(b))?;
+        self.slots.swap(a.id, b.id);
+        Ok(())
+    }
+
     pub(crate) fn get(&self, buffer: &Buffer) -> Result<&S> {
         self.slots.get(buffer.id).and_then(Option::as_ref).ok_or_else(|| unknown(buffer))
     }

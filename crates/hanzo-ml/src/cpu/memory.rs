@@ -213,6 +213,10 @@ impl Memory {
         }
     }
 
+    pub(super) fn swap(&mut self, a: &Buffer, b: &Buffer) -> Result<()> {
+        self.slab.swap(a, b)
+    }
+
     fn cells(&self, buffer: &Buffer) -> Result<&Cells> {
         let cells = self.slab.get(buffer)?;
         if cells.dtype() == buffer.dtype && cells.len() == buffer.len {

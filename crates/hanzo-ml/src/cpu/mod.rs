@@ -28,7 +28,7 @@ use crate::{
     backend::{
         Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
         MoeMatMul, RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
-        check::check_copy,
+        check::{check_copy, check_swap},
         slab::{Weights, unknown},
     },
     parallel::Parallel,
@@ -144,6 +144,13 @@ impl Backend for Cpu {
     fn free(&mut self, buffer: Buffer) {
         self.activations.forget(&buffer);
         self.memory.free(&buffer);
+    }
+
+    fn swap(&mut self, a: &Buffer, b: &Buffer) -> Result<()> {
+        check_swap(a, b)?;
+        self.activations.forget(a);
+        self.activations.forget(b);
+        self.memory.swap(a, b)
     }
 
     fn upload_f32(&mut self, dst: &Buffer, data: &[f32]) -> Result<()> {

@@ -7,9 +7,12 @@ use half::{
 use hanzo_kernel::table_words;
 
 use super::{
+    blocks,
     driver::DriverOptions,
-    launcher::{Launcher, Which},
+    launcher::{Launcher, Which, number},
     memory::Memory,
+    ops::Quantised,
+    replay::Replaying,
     runtime::{MemoryId, Runtime},
     weights::Weights,
 };
@@ -17,7 +20,8 @@ use crate::{
     DType, Error, QTensor, Result,
     backend::{
         Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
-        MoeMatMul, RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight, check::check_copy,
+        MoeMatMul, RmsNorm, Rope, RopeAngles, RopeAppend, Route, ScatterRows, Weight,
+        check::{check_copy, check_swap},
     },
 };
 
@@ -44,6 +48,8 @@ pub enum Products {
 pub struct GpuOptions {
     /// How products are computed.
     pub products: Products,
+    /// What activations are rounded to before a product reads them: f32 (they stay as they are), f16 or bf16.
+    pub activations: DType,
     /// Where libraries and compiled kernels are.
     pub driver: DriverOptions,
 }
@@ -53,10 +59,14 @@ pub struct Gpu {
     pub(super) runtime: Box<dyn Runtime>,
     pub(super) options: GpuOptions,
     pub(super) weights: Weights,
-    memory: Memory,
+    pub(super) memory: Memory,
     launcher: Launcher,
     /// The formats' lattices.
     tables: MemoryId,
+    /// Memory for the course of the operation in progress.
+    scratch: Vec<Buffer>,
+    /// The rows that were quantised last.
+    pub(super) quantised: Option<Quantised>,
 }
 
 /// Bytes of words.
@@ -69,7 +79,8 @@ impl Gpu {
     ///
     /// # Errors
     /// If the device has no memory for the tables.
-    pub fn new(mut runtime: Box<dyn Runtime>, options: GpuOptions) -> Result<Self> {
+    pub fn new(runtime: Box<dyn Runtime>, options: GpuOptions) -> Result<Self> {
+        let mut runtime = if runtime.can_capture() { Box::new(Replaying::new(runtime)) } else { runtime };
         let words = bytes_of(&table_words());
         let tables = runtime.alloc(words.len())?;
         runtime.upload(tables, 0, &words)?;
@@ -80,7 +91,25 @@ impl Gpu {
             memory: Memory::default(),
             launcher: Launcher::default(),
             tables,
+            scratch: Vec::new(),
+            quantised: None,
         })
+    }
+
+    /// Computes products so from now on.
+    ///
+    /// # Errors
+    /// Activations of a type that products do not read.
+    pub fn set_arithmetic(&mut self, products: Products, activations: DType) -> Result<()> {
+        number("products", activations)?;
+        (self.options.products, self.options.activations) = (products, activations);
+        self.forget_quantised();
+        Ok(())
+    }
+
+    /// Whether the device has matrix units that products use.
+    pub fn has_matrices(&self) -> bool {
+        self.runtime.limits().matrix_side == Some(16)
     }
 
     /// The runtime, to measure and to ask for memory.
@@ -106,7 +135,13 @@ impl Gpu {
         params: &[u32],
         grid: [u32; 3],
     ) -> Result<()> {
-        self.launcher.launch(&mut *self.runtime, which, buffers, params, grid)
+        let watched = self.quantised.as_ref().map(|q| q.of);
+        let written = self.launcher.launch(&mut *self.runtime, which, buffers, params, grid, watched);
+        // A launch that failed may have been run all the same.
+        if written.as_ref().is_ok_and(|written| *written) || written.is_err() {
+            self.forget_quantised();
+        }
+        written.map(|_| ())
     }
 
     /// A launch of a kernel without axes, whose threads stride over `n` elements.
@@ -124,16 +159,27 @@ impl Gpu {
         self.launch(which, &places, params, [stride_groups(n), 1, 1])
     }
 
-    /// A buffer for the course of one operation.
-    pub(super) fn scratch(&mut self, dtype: DType, len: usize) -> Result<Buffer> {
-        self.memory.alloc(&mut *self.runtime, dtype, len)
+    /// Memory for the course of one operation, which runs in [`Gpu::scoped`].
+    pub(super) fn scratch(&mut self, dtype: DType, len: usize) -> Result<MemoryId> {
+        let buffer = self.memory.alloc(&mut *self.runtime, dtype, len)?;
+        let memory = self.memory.get(&buffer);
+        self.scratch.push(buffer);
+        memory
     }
 
-    /// Gives it back: the next operation runs after this one.
-    pub(super) fn release(&mut self, buffers: impl IntoIterator<Item = Buffer>) {
-        for buffer in buffers {
+    /// Takes scratch memory out of the operation that made it.
+    pub(super) fn keep_scratch(&mut self, memory: MemoryId) -> Option<Buffer> {
+        let place = self.scratch.iter().position(|b| self.memory.get(b).is_ok_and(|m| m == memory))?;
+        Some(self.scratch.swap_remove(place))
+    }
+
+    /// Runs an operation. Its scratch memory goes back when it ends, however it ends: the next one runs after it.
+    pub(super) fn scoped<R>(&mut self, operation: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        let result = operation(self);
+        for buffer in self.scratch.drain(..) {
             self.memory.free(&buffer);
         }
+        result
     }
 }
 
@@ -145,6 +191,18 @@ pub(super) fn stride_groups(n: usize) -> u32 {
 /// Workgroups for `n` rows, which stride over rows past them.
 pub(super) fn row_groups(n: usize) -> u32 {
     n.clamp(1, GROUPS_MAX) as u32
+}
+
+/// The values of the bytes of a buffer of numbers.
+pub(super) fn floats_of(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let halves = || bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
+    match dtype {
+        DType::F16 => halves().map(|v| f16::from_bits(v).to_f32()).collect(),
+        DType::BF16 => halves().map(|v| bf16::from_bits(v).to_f32()).collect(),
+        DType::F32 | DType::Q8_0 | DType::U32 => {
+            bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+        }
+    }
 }
 
 /// A size as the kernels take it.
@@ -162,11 +220,20 @@ impl Backend for Gpu {
     }
 
     fn free(&mut self, buffer: Buffer) {
+        self.forget_quantised_of(&buffer);
         self.memory.free(&buffer);
+    }
+
+    fn swap(&mut self, a: &Buffer, b: &Buffer) -> Result<()> {
+        check_swap(a, b)?;
+        self.memory.swap(a, b)
     }
 
     fn upload_f32(&mut self, dst: &Buffer, data: &[f32]) -> Result<()> {
         check_copy("upload_f32", dst, data.len(), true)?;
+        if let Some(format) = dst.dtype.format() {
+            return self.upload(dst, &blocks::lay(dst.dtype, format, data)?);
+        }
         let words: Vec<u16> = match dst.dtype {
             DType::F16 => {
                 let mut half = vec![0u16; data.len()];
@@ -195,15 +262,10 @@ impl Backend for Gpu {
     fn download_f32(&mut self, src: &Buffer, out: &mut [f32]) -> Result<()> {
         check_copy("download_f32", src, out.len(), true)?;
         let bytes = self.download(src)?;
-        let halves = || bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
-        match src.dtype {
-            DType::F16 => out.iter_mut().zip(halves()).for_each(|(o, v)| *o = f16::from_bits(v).to_f32()),
-            DType::BF16 => out.iter_mut().zip(halves()).for_each(|(o, v)| *o = bf16::from_bits(v).to_f32()),
-            DType::F32 | DType::Q8_0 | DType::U32 => {
-                let words = bytes.as_chunks::<4>().0.iter();
-                out.iter_mut().zip(words).for_each(|(o, v)| *o = f32::from_le_bytes(*v));
-            }
-        }
+        out.copy_from_slice(&match src.dtype.format() {
+            Some(format) => blocks::values(format, &bytes, src.len),
+            None => floats_of(src.dtype, &bytes),
+        });
         Ok(())
     }
 
@@ -232,7 +294,7 @@ impl Backend for Gpu {
     }
 
     fn matmul(&mut self, out: &Buffer, args: &MatMul<'_>) -> Result<()> {
-        self.matmul_to(out, args)
+        self.scoped(|gpu| gpu.matmul_to(out, args))
     }
 
     fn add(&mut self, acc: &Buffer, x: &Buffer) -> Result<()> {
@@ -240,11 +302,15 @@ impl Backend for Gpu {
     }
 
     fn rms_norm(&mut self, out: &Buffer, args: &RmsNorm<'_>) -> Result<()> {
-        self.rms_norm_to(out, None, args)
+        self.rms_norm_to(out, None, args, false)
     }
 
     fn add_rms_norm(&mut self, out: &Buffer, acc: &Buffer, args: &RmsNorm<'_>) -> Result<()> {
-        self.rms_norm_to(out, Some(acc), args)
+        self.rms_norm_to(out, Some(acc), args, false)
+    }
+
+    fn norm_for_products(&mut self, out: &Buffer, acc: Option<&Buffer>, args: &RmsNorm<'_>) -> Result<()> {
+        self.scoped(|gpu| gpu.rms_norm_to(out, acc, args, true))
     }
 
     fn rope_angles(&mut self, out: &Buffer, args: &RopeAngles<'_>) -> Result<()> {
@@ -259,8 +325,12 @@ impl Backend for Gpu {
         self.kv_append_to(cache, args)
     }
 
+    fn rope_append(&mut self, q: &Buffer, args: &RopeAppend<'_>) -> Result<()> {
+        self.rope_append_to(q, args)
+    }
+
     fn attention(&mut self, out: &Buffer, args: &Attention<'_>) -> Result<()> {
-        self.attention_to(out, args)
+        self.scoped(|gpu| gpu.attention_to(out, args))
     }
 
     fn gated_activation(&mut self, out: &Buffer, args: &GatedActivation<'_>) -> Result<()> {
@@ -276,7 +346,7 @@ impl Backend for Gpu {
     }
 
     fn moe_matmul(&mut self, out: &Buffer, args: &MoeMatMul<'_>) -> Result<()> {
-        self.moe_matmul_to(out, args)
+        self.scoped(|gpu| gpu.moe_matmul_to(out, args))
     }
 
     fn moe_combine(&mut self, out: &Buffer, args: &MoeCombine<'_>) -> Result<()> {
@@ -289,12 +359,13 @@ impl Gpu {
         if bytes.is_empty() {
             return Ok(());
         }
+        self.forget_quantised_of(dst);
         let place = self.place(dst)?;
         self.runtime.upload(place, 0, bytes)
     }
 
     fn download(&mut self, src: &Buffer) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; src.dtype.bytes_of(src.len).unwrap_or(0)];
+        let mut bytes = vec![0; blocks::bytes_of(src.dtype, src.len).unwrap_or(0)];
         if !bytes.is_empty() {
             let place = self.place(src)?;
             self.runtime.download(place, 0, &mut bytes)?;

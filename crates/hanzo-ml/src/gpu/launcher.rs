@@ -62,7 +62,8 @@ impl Key {
 }
 
 impl Launcher {
-    /// Launches; buffers that this specialisation does without are ignored. Compiles at the first use.
+    /// Launches; buffers that this specialisation does without are ignored. Compiles at the first use. Gives whether the
+    /// kernel writes to `watched`.
     pub(super) fn launch(
         &mut self,
         runtime: &mut dyn Runtime,
@@ -70,7 +71,8 @@ impl Launcher {
         buffers: &[(&str, MemoryId)],
         params: &[u32],
         grid: [u32; 3],
-    ) -> Result<()> {
+        watched: Option<MemoryId>,
+    ) -> Result<bool> {
         let key = Key::new(which);
         if !self.programs.contains_key(&key) {
             let program = compile(runtime, which)?;
@@ -87,7 +89,10 @@ impl Launcher {
             let want = program.interface.immediate_bytes;
             return Err(Error::op(which.kernel, format!("{} bytes of {want}", immediates.len())));
         }
-        runtime.launch(&Launch { program: program.id, grid, buffers: &buffers, immediates: &immediates })
+        runtime.launch(&Launch { program: program.id, grid, buffers: &buffers, immediates: &immediates })?;
+        let mut written =
+            program.interface.bindings.iter().zip(&buffers).filter(|(binding, _)| binding.writes);
+        Ok(written.any(|(_, memory)| Some(*memory) == watched))
     }
 }
 
@@ -103,7 +108,7 @@ fn compile(runtime: &mut dyn Runtime, which: &Which<'_>) -> Result<Program> {
     Ok(Program { id, interface })
 }
 
-/// The kernels' number type of an element type.
+/// The kernels' number type of activations.
 pub(super) fn number(op: &'static str, dtype: DType) -> Result<Number> {
     match dtype {
         DType::F32 => Ok(Number::F32),
@@ -113,4 +118,9 @@ pub(super) fn number(op: &'static str, dtype: DType) -> Result<Number> {
             Err(Error::op(op, format!("a buffer of {dtype:?} where numbers are wanted")))
         }
     }
+}
+
+/// The kernels' number type of a cache.
+pub(super) fn cache_number(op: &'static str, dtype: DType) -> Result<Number> {
+    if dtype == DType::Q8_0 { Ok(Number::Q8_0) } else { number(op, dtype) }
 }

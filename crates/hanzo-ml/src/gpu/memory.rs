@@ -4,7 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::runtime::{MemoryId, Runtime};
+use super::{
+    blocks,
+    runtime::{MemoryId, Runtime},
+};
 use crate::{
     DType, Error, Result,
     backend::{
@@ -40,16 +43,11 @@ fn piece_bytes(bytes: usize) -> Option<usize> {
 
 impl Memory {
     pub(super) fn alloc(&mut self, runtime: &mut dyn Runtime, dtype: DType, len: usize) -> Result<Buffer> {
-        if dtype.block_elems() > 1 {
-            return Err(Error::op(
-                "alloc",
-                format!("a GPU has no buffers of {dtype:?}; f32, f16 and bf16 it has"),
-            ));
-        }
         let error = |what: String| Error::op("alloc", what);
-        let used = dtype.bytes_of(len).zip(dtype.bytes_of(len).and_then(piece_bytes));
-        let (used, bytes) =
-            used.ok_or_else(|| error(format!("{len} elements are more than can be addressed")))?;
+        let used = blocks::bytes_of(dtype, len);
+        let (used, bytes) = used.zip(used.and_then(piece_bytes)).ok_or_else(|| {
+            error(format!("{len} elements of {dtype:?} are not whole blocks, or more than can be addressed"))
+        })?;
         let max = runtime.limits().buffer_bytes;
         if used > max {
             let name = runtime.name();
@@ -65,9 +63,13 @@ impl Memory {
     }
 
     fn take(&mut self, runtime: &mut dyn Runtime, bytes: usize) -> Result<MemoryId> {
-        if let Some(list) = self.pool.get_mut(&bytes)
-            && let Some(memory) = list.pop()
-        {
+        // The lowest first: a step that asks for the same sizes gets the same memory each time, whatever the order in which it
+        // was given back, and so its launches are the same (see `replay`).
+        let lowest = |list: &mut Vec<MemoryId>| {
+            let place = (0..list.len()).min_by_key(|i| list[*i].0)?;
+            Some(list.swap_remove(place))
+        };
+        if let Some(memory) = self.pool.get_mut(&bytes).and_then(lowest) {
             self.pool_bytes -= bytes;
             return Ok(memory);
         }
@@ -87,6 +89,10 @@ impl Memory {
             self.pool.entry(piece.bytes).or_default().push(piece.memory);
             self.pool_bytes += piece.bytes;
         }
+    }
+
+    pub(super) fn swap(&mut self, a: &Buffer, b: &Buffer) -> Result<()> {
+        self.slab.swap(a, b)
     }
 
     /// Gives all freed memory back to the device.

@@ -2,6 +2,7 @@
 //!
 //! * [`Runtime`]: what differs between APIs: memory, copies, compiling, launches, events, capture.
 //! * [`Gpu`]: implements [`crate::backend::Backend`] for any runtime; `ops/` has one file a kind of operation.
+//! * `replay`: between the two where an API can record launches: what repeats is recorded once and replayed as one.
 //! * [`null`]: a runtime that records and does nothing, for tests of launch geometry and pooling.
 //! * [`driver`]: CUDA and ROCm, whose driver APIs are one API under two names; found at run time.
 //! * [`wgpu`]: Vulkan and Metal through wgpu.
@@ -10,17 +11,21 @@
 //! is not seen here; the decoder's plan vouches for it.
 
 mod backend;
+mod blocks;
 pub mod driver;
 mod launcher;
 mod memory;
 pub mod null;
 mod ops;
+mod replay;
 mod runtime;
 mod table;
 mod weights;
 pub mod wgpu;
 
 pub use backend::{Gpu, GpuOptions, Products};
+pub use hanzo_kernel::Target;
+pub use ops::Seen;
 pub use runtime::{
     EventId, GraphId, Launch, Limits, MemoryId, MemoryInfo, ProgramId, ProgramSource, Runtime,
 };

@@ -46,6 +46,12 @@ pub enum Record {
     Launch(String, [u32; 3], Vec<MemoryId>, Vec<u32>),
     /// A wait for all work.
     Synchronize,
+    /// Launches are recorded from here on.
+    BeginCapture,
+    /// To here, as this recording.
+    EndCapture(GraphId),
+    /// A recording run.
+    Replay(GraphId),
 }
 
 /// The recording runtime.
@@ -57,6 +63,7 @@ pub struct Null {
     programs: Vec<(String, usize, usize)>,
     bytes_in_use: usize,
     bytes_max: usize,
+    n_graphs: u64,
 }
 
 /// What was recorded, seen from outside.
@@ -90,6 +97,7 @@ impl Null {
             programs: Vec::new(),
             bytes_in_use: 0,
             bytes_max,
+            n_graphs: 0,
         };
         (null, Records(records))
     }
@@ -223,14 +231,19 @@ impl Runtime for Null {
     }
 
     fn begin_capture(&mut self) -> Result<()> {
+        self.push(Record::BeginCapture);
         Ok(())
     }
 
     fn end_capture(&mut self) -> Result<GraphId> {
-        Ok(GraphId(0))
+        let graph = GraphId(self.n_graphs);
+        self.n_graphs += 1;
+        self.push(Record::EndCapture(graph));
+        Ok(graph)
     }
 
-    fn replay(&mut self, _graph: GraphId) -> Result<()> {
+    fn replay(&mut self, graph: GraphId) -> Result<()> {
+        self.push(Record::Replay(graph));
         Ok(())
     }
 }

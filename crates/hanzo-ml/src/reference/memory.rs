@@ -39,6 +39,10 @@ impl Memory {
         self.0.remove(buffer.id);
     }
 
+    pub(super) fn swap(&mut self, a: &Buffer, b: &Buffer) -> Result<()> {
+        self.0.swap(a, b)
+    }
+
     /// The values of a float buffer.
     pub(super) fn floats(&self, buffer: &Buffer) -> Result<&[f64]> {
         match self.0.get(buffer)? {

@@ -17,7 +17,7 @@ use crate::{
         Activation, Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KV_BLOCK, KvAppend,
         MatMul, MoeCombine, MoeMatMul, RmsNorm, Rope, RopeAngles, RopePairing, Route, RouteKind, ScatterRows,
         Weight,
-        check::{check_add, check_below, check_copy, check_softcap, check_unique},
+        check::{check_add, check_below, check_copy, check_softcap, check_swap, check_unique},
         slab::Weights,
     },
 };
@@ -47,6 +47,11 @@ impl Backend for Reference {
 
     fn free(&mut self, buffer: Buffer) {
         self.memory.free(&buffer);
+    }
+
+    fn swap(&mut self, a: &Buffer, b: &Buffer) -> Result<()> {
+        check_swap(a, b)?;
+        self.memory.swap(a, b)
     }
 
     fn upload_f32(&mut self, dst: &Buffer, data: &[f32]) -> Result<()> {

@@ -7,7 +7,9 @@ use crate::{
     backend::{Attention, Buffer, KV_BLOCK, check::AttentionDims},
     gpu::{
         backend::{Gpu, stride_groups, word},
-        launcher::{Which, number},
+        blocks::quants_word,
+        launcher::{Which, cache_number},
+        runtime::MemoryId,
     },
 };
 
@@ -76,7 +78,7 @@ impl Gpu {
         let heads = [8, 4, 2, 1].into_iter().find(|n| dims.group.is_multiple_of(*n)).unwrap_or(1);
         let n_splits = self.n_splits(args, dims.rows * (args.n_heads / heads));
         let is_split = n_splits > 1;
-        let params = [
+        let mut params = vec![
             word(op, args.n_heads)?,
             word(op, args.n_kv_heads)?,
             word(op, args.head_dim / 4)?,
@@ -85,6 +87,7 @@ impl Gpu {
             args.scale.to_bits(),
             args.softcap.unwrap_or(0.0).to_bits(),
         ];
+        params.extend(quants_word(op, args.k_cache)?);
         let constants = [
             ("HEAD_MAX", Value::U32(head_max as u32)),
             ("HEADS", Value::U32(heads as u32)),
@@ -92,7 +95,8 @@ impl Gpu {
             ("SINKS", Value::Bool(args.sinks.is_some() && !is_split)),
             ("SOFTCAP", Value::Bool(args.softcap.is_some())),
         ];
-        let which = Which { number: Some(number(op, args.k_cache.dtype)?), ..Which::plain(op, &constants) };
+        let which =
+            Which { number: Some(cache_number(op, args.k_cache.dtype)?), ..Which::plain(op, &constants) };
         let grid = [word(op, dims.rows)?, word(op, args.n_heads / heads)?, word(op, n_splits)?];
         let mut operands = Self::operands(args);
         if !is_split {
@@ -102,12 +106,11 @@ impl Gpu {
         }
         let part = self.scratch(DType::F32, out.len * n_splits)?;
         let stats = self.scratch(DType::F32, dims.rows * args.n_heads * n_splits * 2)?;
-        operands.extend([("part", &part), ("part_stats", &stats)]);
-        let places = self.places(&operands)?;
+        let parts = [("part", part), ("part_stats", stats)];
+        let mut places = self.places(&operands)?;
+        places.extend(parts);
         self.launch(&which, &places, &params, grid)?;
-        self.combine(out, args, [&part, &stats], n_splits)?;
-        self.release([part, stats]);
-        Ok(())
+        self.combine(out, args, parts, n_splits)
     }
 
     /// Joins the parts of split ranges.
@@ -115,17 +118,18 @@ impl Gpu {
         &mut self,
         out: &Buffer,
         args: &Attention<'_>,
-        [part, stats]: [&Buffer; 2],
+        parts: [(&'static str, MemoryId); 2],
         n_splits: usize,
     ) -> Result<()> {
         let op = "attention_combine";
         let n = out.len / 4;
         let params =
             [word(op, n)?, word(op, args.n_heads)?, word(op, args.head_dim / 4)?, word(op, n_splits)?];
-        let mut buffers = vec![("part", part), ("part_stats", stats), ("out", out)];
+        let mut buffers = vec![("out", out)];
         buffers.extend(args.sinks.map(|sinks| ("sinks", sinks)));
         let constants = [("SINKS", Value::Bool(args.sinks.is_some()))];
-        let places = self.places(&buffers)?;
+        let mut places = self.places(&buffers)?;
+        places.extend(parts);
         self.launch(&Which::plain(op, &constants), &places, &params, [stride_groups(n), 1, 1])
     }
 
@@ -145,7 +149,7 @@ impl Gpu {
         head_max: usize,
     ) -> Result<()> {
         let op = "attention_prefill";
-        let params = [
+        let mut params = vec![
             word(op, dims.rows)?,
             word(op, args.n_heads)?,
             word(op, args.n_kv_heads)?,
@@ -154,12 +158,14 @@ impl Gpu {
             args.scale.to_bits(),
             args.softcap.unwrap_or(0.0).to_bits(),
         ];
+        params.extend(quants_word(op, args.k_cache)?);
         let constants = [
             ("HEAD_MAX", Value::U32(head_max as u32)),
             ("SINKS", Value::Bool(args.sinks.is_some())),
             ("SOFTCAP", Value::Bool(args.softcap.is_some())),
         ];
-        let which = Which { number: Some(number(op, args.k_cache.dtype)?), ..Which::plain(op, &constants) };
+        let which =
+            Which { number: Some(cache_number(op, args.k_cache.dtype)?), ..Which::plain(op, &constants) };
         let mut operands = Self::operands(args);
         operands.push(("out", out));
         let places = self.places(&operands)?;

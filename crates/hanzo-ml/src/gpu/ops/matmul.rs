@@ -1,13 +1,13 @@
 //! Products with weights: few rows by `qmatvec`, many by tiles of `qmatmul`.
 
 use hanzo_kernel::{Number, Value};
-use hanzo_quant::{Format, Unpack};
+use hanzo_quant::Format;
 
 use crate::{
     DType, Result,
     backend::{Buffer, MatMul},
     gpu::{
-        backend::{Gpu, Products, stride_groups, word},
+        backend::{Gpu, Products, word},
         launcher::Which,
         runtime::MemoryId,
         weights::Part,
@@ -23,21 +23,6 @@ pub(super) const MATVEC_WEIGHT_ROWS: usize = 8;
 /// Weight rows and columns of a tile of `qmatmul`.
 pub(super) const TILE: usize = 64;
 
-/// Activations as the product's kernel wants them.
-pub(super) struct Activations {
-    /// Named buffers.
-    pub places: Vec<(&'static str, MemoryId)>,
-    /// Buffers to give back.
-    pub scratch: Vec<Buffer>,
-    /// Whether they are signed bytes.
-    pub is_int8: bool,
-}
-
-/// Whether a format's products can be of integers.
-pub(super) fn has_int8(format: &Format) -> bool {
-    matches!(format.unpack, Unpack::Int(_))
-}
-
 /// A product with a matrix, but for its operands.
 struct Product {
     format: &'static Format,
@@ -52,27 +37,11 @@ struct Product {
 }
 
 impl Gpu {
-    /// The activations of a product, quantised where the options and the format say so. x: `[rows, K]` f32.
-    pub(super) fn activations(&mut self, format: &Format, x: &Buffer) -> Result<Activations> {
-        if self.options.products != Products::Int8 || !has_int8(format) {
-            let places = vec![("x", self.place(x)?)];
-            return Ok(Activations { places, scratch: Vec::new(), is_int8: false });
-        }
-        let n_groups = x.len / 32;
-        let x_q = self.scratch(DType::U32, x.len / 4)?;
-        let x_meta = self.scratch(DType::U32, n_groups * 2)?;
-        let which = Which { number: Some(Number::F32), ..Which::plain("quantize", &[]) };
-        let places = self.places(&[("x", x), ("x_q", &x_q), ("x_meta", &x_meta)])?;
-        self.launch(&which, &places, &[word("quantize", n_groups)?], [stride_groups(x.len / 4), 1, 1])?;
-        let places = vec![("x_q", self.place(&x_q)?), ("x_meta", self.place(&x_meta)?)];
-        Ok(Activations { places, scratch: vec![x_q, x_meta], is_int8: true })
-    }
-
     /// The core of a tiled product.
     pub(super) fn tile_core(&self, is_int8: bool) -> &'static str {
         match self.options.products {
             _ if is_int8 => "int8",
-            Products::Matrix if self.runtime.limits().matrix_side == Some(16) => "matrix",
+            Products::Matrix if self.has_matrices() => "matrix",
             Products::Float | Products::Int8 | Products::Matrix => "fma",
         }
     }
@@ -105,7 +74,7 @@ impl Gpu {
         places.extend(&x.places);
         let product = Product {
             format: args.weight.format,
-            number: (!x.is_int8).then_some(Number::F32),
+            number: x.number,
             has_bias: args.bias.is_some(),
             row_groups,
             k: dims.k,
@@ -121,7 +90,6 @@ impl Gpu {
                 self.product_of_part(&product, &places, part, (out, dims.n, bias))?;
             }
         }
-        self.release(x.scratch);
         Ok(())
     }
 
@@ -135,22 +103,20 @@ impl Gpu {
         (out, n_all, bias): (MemoryId, usize, Option<MemoryId>),
     ) -> Result<()> {
         const WORD: usize = size_of::<f32>();
-        let columns = self.scratch(DType::F32, product.rows * part.n)?;
-        let own_bias = bias.map(|_| self.scratch(DType::F32, part.n)).transpose()?;
+        let from = self.scratch(DType::F32, product.rows * part.n)?;
         let mut places = places.to_vec();
-        let from = self.place(&columns)?;
         places.extend([("out", from), ("w", part.memory)]);
-        if let (Some(bias), Some(own)) = (bias, &own_bias) {
-            let own = self.place(own)?;
+        if let Some(bias) = bias {
+            let own = self.scratch(DType::F32, part.n)?;
             self.runtime.copy((own, 0), (bias, part.first * WORD), part.n * WORD)?;
             places.push(("bias", own));
         }
         self.product(product, &places, part)?;
+        self.forget_quantised_at(out);
         for row in 0..product.rows {
             let to = (row * n_all + part.first) * WORD;
             self.runtime.copy((out, to), (from, row * part.n * WORD), part.n * WORD)?;
         }
-        self.release([columns].into_iter().chain(own_bias));
         Ok(())
     }
 

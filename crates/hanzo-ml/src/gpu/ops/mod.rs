@@ -3,4 +3,8 @@
 mod attention;
 mod matmul;
 mod moe;
+mod quantise;
 mod rows;
+
+pub(super) use quantise::Quantised;
+pub use quantise::Seen;

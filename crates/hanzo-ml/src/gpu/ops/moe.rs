@@ -1,6 +1,6 @@
 //! Mixture of experts: the router, products with chosen experts, their sum.
 
-use hanzo_kernel::{Number, Value};
+use hanzo_kernel::Value;
 
 use super::matmul::{MATVEC_WEIGHT_ROWS, TILE};
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     gpu::{
         backend::{Gpu, row_groups, word},
         launcher::Which,
+        runtime::MemoryId,
         weights::Part,
     },
 };
@@ -56,7 +57,7 @@ impl Gpu {
         let x = self.activations(format, args.x)?;
         let mut places = self.places(&[("out", out), ("ids", args.ids)])?;
         places.extend(&x.places);
-        let number = (!x.is_int8).then_some(Number::F32);
+        let (number, is_int8) = (x.number, x.number.is_none());
         // Each part computes the pairs of its experts.
         let params = |part: &Part| {
             let first = [part.n_blocks].into_iter().chain(words);
@@ -64,7 +65,7 @@ impl Gpu {
         };
         if n_pairs <= PAIRS_ALONE_MAX {
             let constants = [
-                ("INT8", Value::Bool(x.is_int8)),
+                ("INT8", Value::Bool(is_int8)),
                 ("MOE", Value::Bool(true)),
                 ("BIAS", Value::Bool(false)),
                 ("COLS", Value::U32(1)),
@@ -78,29 +79,26 @@ impl Gpu {
         } else {
             let n_tiles = n_pairs.div_ceil(TILE) + args.weight.n_experts;
             let [order, tile_expert] = self.moe_plan(args.ids, args.weight.n_experts, n_tiles)?;
-            places.push(("order", self.place(&order)?));
-            places.push(("tile_expert", self.place(&tile_expert)?));
-            let constants = Self::tile_constants(self.tile_core(x.is_int8), true, false);
+            places.extend([("order", order), ("tile_expert", tile_expert)]);
+            let constants = Self::tile_constants(self.tile_core(is_int8), true, false);
             let which = Which { format: Some(format), number, ..Which::plain("qmatmul", &constants) };
             let grid = [word(op, dims.n.div_ceil(TILE))?, word(op, n_tiles)?, 1];
             for part in &parts {
                 let places = [&places[..], &[("w", part.memory)]].concat();
                 self.launch(&which, &places, &params(part)?, grid)?;
             }
-            self.release([order, tile_expert]);
         }
-        self.release(x.scratch);
         Ok(())
     }
 
     /// Pairs in the order of their experts, in tiles of one expert.
-    fn moe_plan(&mut self, ids: &Buffer, n_experts: usize, n_tiles: usize) -> Result<[Buffer; 2]> {
+    fn moe_plan(&mut self, ids: &Buffer, n_experts: usize, n_tiles: usize) -> Result<[MemoryId; 2]> {
         let op = "moe_plan";
         expect_experts(op, n_experts)?;
         let order = self.scratch(DType::U32, n_tiles * TILE)?;
         let tile_expert = self.scratch(DType::U32, n_tiles)?;
         let params = [word(op, ids.len)?, word(op, n_experts)?, word(op, n_tiles)?];
-        let places = self.places(&[("ids", ids), ("order", &order), ("tile_expert", &tile_expert)])?;
+        let places = [("ids", self.place(ids)?), ("order", order), ("tile_expert", tile_expert)];
         let constants = [("TILE_ROWS", Value::U32(TILE as u32))];
         self.launch(&Which::plain(op, &constants), &places, &params, [1, 1, 1])?;
         Ok([order, tile_expert])

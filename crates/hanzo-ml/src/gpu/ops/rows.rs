@@ -5,15 +5,20 @@ use hanzo_kernel::Value;
 use crate::{
     DType, Error, Result,
     backend::{
-        Activation, Backend as _, Buffer, Embed, GatedActivation, GatherRows, KvAppend, RmsNorm, Rope,
-        RopeAngles, RopePairing, ScatterRows, Weight,
+        Activation, Buffer, Embed, GatedActivation, GatherRows, KvAppend, RmsNorm, Rope, RopeAngles,
+        RopeAppend, RopePairing, ScatterRows, Weight,
         check::{check_add, check_softcap},
+        definition,
     },
     gpu::{
         backend::{Gpu, row_groups, stride_groups, word},
-        launcher::{Which, number},
+        blocks::quants_word,
+        launcher::{Which, cache_number},
     },
 };
+
+/// Elements of a head that `rope_append` has room for.
+const HEAD_MAX: usize = 256;
 
 impl Gpu {
     pub(in crate::gpu) fn embed_to(&mut self, out: &Buffer, args: &Embed<'_>) -> Result<()> {
@@ -44,6 +49,10 @@ impl Gpu {
     /// # Errors
     /// If the weight is not of this device, or there is no memory for its values.
     pub fn decode(&mut self, weight: &Weight) -> Result<Vec<f32>> {
+        self.scoped(|gpu| gpu.decode_to_host(weight))
+    }
+
+    fn decode_to_host(&mut self, weight: &Weight) -> Result<Vec<f32>> {
         let op = "dequantize";
         let placed = self.weights.get(weight)?;
         let (row_groups, parts) = (placed.row_groups, placed.parts.clone());
@@ -55,14 +64,13 @@ impl Gpu {
             word(op, len)?;
             let params = [part.n_blocks, row_groups, word(op, weight.k)?, word(op, n_groups)?];
             let out = self.scratch(DType::F32, len)?;
-            let mut places = self.places(&[("out", &out)])?;
-            places.push(("w", part.memory));
+            let mut places = self.places(&[])?;
+            places.extend([("out", out), ("w", part.memory)]);
             let which = Which { format: Some(weight.format), ..Which::plain(op, &[]) };
             self.launch(&which, &places, &params, [stride_groups(n_groups), 1, 1])?;
-            let start = values.len();
-            values.resize(start + len, 0.0);
-            self.download_f32(&out, &mut values[start..])?;
-            self.release([out]);
+            let mut bytes = vec![0; len * size_of::<f32>()];
+            self.runtime.download(out, 0, &mut bytes)?;
+            values.extend(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)));
         }
         Ok(values)
     }
@@ -89,12 +97,14 @@ impl Gpu {
         self.stride(&Which::plain("add", &[]), &[("acc", acc), ("x", x)], &params, acc.len)
     }
 
-    /// With `acc`: `acc += x` first, and the norm of that.
+    /// With `acc`: `acc += x` first, and the norm of that. `for_products`: the signed bytes of the results too, where
+    /// products read those.
     pub(in crate::gpu) fn rms_norm_to(
         &mut self,
         out: &Buffer,
         acc: Option<&Buffer>,
         args: &RmsNorm<'_>,
+        for_products: bool,
     ) -> Result<()> {
         let op = "rms_norm";
         let dims = match acc {
@@ -109,13 +119,63 @@ impl Gpu {
         let mut buffers = vec![("x", args.x), ("out", out)];
         buffers.extend(acc.map(|acc| ("acc", acc)));
         buffers.extend(args.weight.map(|weight| ("weight", weight)));
+        let quantises = for_products && self.quantises_rows(dims.dim);
         let constants = [
             ("ADD", Value::Bool(acc.is_some())),
             ("WEIGHT", Value::Bool(args.weight.is_some())),
-            ("QUANTIZE", Value::Bool(false)),
+            ("QUANTIZE", Value::Bool(quantises)),
         ];
+        let mut places = self.places(&buffers)?;
+        let which = Which::plain(op, &constants);
+        let grid = [row_groups(dims.rows), 1, 1];
+        if !quantises {
+            return self.launch(&which, &places, &params, grid);
+        }
+        self.quantising(out, |gpu, bytes| {
+            places.extend(bytes);
+            gpu.launch(&which, &places, &params, grid)
+        })
+    }
+
+    pub(in crate::gpu) fn rope_append_to(&mut self, q: &Buffer, args: &RopeAppend<'_>) -> Result<()> {
+        let op = "rope_append";
+        let dims = args.check(q)?;
+        let dtype = args.k_cache.dtype;
+        let weights = args.norm.map(|norm| norm.q_weight.zip(norm.k_weight));
+        let fits = dtype == args.v_cache.dtype
+            && args.head_dim.is_multiple_of(4)
+            && args.head_dim <= HEAD_MAX
+            && weights.is_none_or(|weights| weights.is_some());
+        let Some(angles) = args.angles.filter(|_| fits) else {
+            return definition::rope_append(self, q, args);
+        };
+        word(op, q.len.max(args.k_cache.len))?;
+        if dims.rows == 0 {
+            return Ok(());
+        }
+        let mut params = vec![
+            word(op, dims.rows)?,
+            word(op, args.n_heads)?,
+            word(op, args.n_kv_heads)?,
+            word(op, args.head_dim)?,
+            word(op, dims.pairs)?,
+            args.norm.map_or(0.0, |norm| norm.eps).to_bits(),
+        ];
+        params.extend(quants_word(op, args.k_cache)?);
+        let constants = [
+            ("ADJACENT", Value::Bool(args.pairing == RopePairing::Adjacent)),
+            ("NORM", Value::Bool(args.norm.is_some())),
+        ];
+        let which = Which { number: Some(cache_number(op, dtype)?), ..Which::plain(op, &constants) };
+        let mut buffers =
+            vec![("q", q), ("k", args.k), ("v", args.v), ("angles", angles), ("slots", args.slots)];
+        buffers.extend([("k_cache", args.k_cache), ("v_cache", args.v_cache)]);
+        if let Some((q_weight, k_weight)) = weights.flatten() {
+            buffers.extend([("q_weight", q_weight), ("k_weight", k_weight)]);
+        }
         let places = self.places(&buffers)?;
-        self.launch(&Which::plain(op, &constants), &places, &params, [row_groups(dims.rows), 1, 1])
+        let n_heads = args.n_heads.saturating_add(args.n_kv_heads.saturating_mul(2));
+        self.launch(&which, &places, &params, [row_groups(dims.rows), word(op, n_heads)?, 1])
     }
 
     pub(in crate::gpu) fn rope_angles_to(&mut self, out: &Buffer, args: &RopeAngles<'_>) -> Result<()> {
@@ -147,8 +207,9 @@ impl Gpu {
         }
         word(op, cache.len)?;
         let n = args.x.len / 4;
-        let params = [word(op, n)?, word(op, args.n_kv_heads)?, word(op, args.head_dim / 4)?];
-        let which = Which { number: Some(number(op, cache.dtype)?), ..Which::plain(op, &[]) };
+        let mut params = vec![word(op, n)?, word(op, args.n_kv_heads)?, word(op, args.head_dim / 4)?];
+        params.extend(quants_word(op, cache)?);
+        let which = Which { number: Some(cache_number(op, cache.dtype)?), ..Which::plain(op, &[]) };
         self.stride(&which, &[("x", args.x), ("slots", args.slots), ("cache", cache)], &params, n)
     }
 
