@@ -3,10 +3,12 @@
 
     compile_kernels.py [--all-targets] [--only cuda|hip|msl] [--keep FOLDER]
 
-All specialisations of all kernels go through NVRTC for sm_90 and clang for gfx1151. For sm_80, sm_100, sm_120, gfx942, gfx1100
-and gfx1201 those go that together have every value of every axis of every row of the list of kernels (core, experts, number type,
-side of matrices ...) and every weight format (--all-targets: all). gfx942 has subgroups of 64 lanes, the others of 32; a kernel made for the other size must be refused, and that is tried too.
-Any error of a compiler fails the run, and so does any vector register that clang spills to memory on gfx11 or gfx12.
+All specialisations of all kernels go through NVRTC for sm_90 and clang for gfx1151, with little optimisation, which finds the
+same errors. For sm_80, sm_100, sm_120, gfx942, gfx1100 and gfx1201 (and gfx1151 again) those go, with all of it, that together
+have every value of every axis of every row of the list of kernels (core, experts, number type, side of matrices ...) and every
+weight format; with --all-targets all. gfx942 has subgroups of 64 lanes, the others of 32; a kernel made for the other size must
+be refused, and that is tried too. Any error of a compiler fails the run, and so does any vector register that clang spills to
+memory on gfx11 or gfx12.
 
 No Metal compiler runs outside of macOS, so MSL is only parsed and type-checked: clang reads it as C++17 with our own stand-in
 for Metal's library (`metal/`). Three things are rewritten before, since C++ has no such thing: vectors are made by a function
@@ -46,8 +48,7 @@ WAVE_64 = "subgroup64"
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A file for a compiler. Kernels of the whole product are compiled with less optimisation, which is faster and finds
-    the same errors."""
+    """A file for a compiler."""
     language: str
     file: pathlib.Path
     arch: str
@@ -158,7 +159,6 @@ def run(job):
     version = NVRTC_VERSION if job.language == "cuda" else CLANG
     stub = "".join(f.read_text() for f in sorted(STUB.rglob("*")) if f.is_file()) if job.language == "msl" else ""
     key = [version, " ".join(job.options()), job.refused_for, stub, job.file.read_text()]
-    # The name of a file changes with the kernels before it, what is in it does not.
     mark = WORK / "passed" / hashlib.sha256("\0".join(key).encode()).hexdigest()
     if mark.exists():
         return None, None
@@ -216,6 +216,8 @@ def main():
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
         for job, (log, spent) in zip(jobs, pool.map(run, jobs)):
             n_files[job.arch] += 1
+            if sum(n_files.values()) % 100 == 0:
+                print(f"{sum(n_files.values())} of {len(jobs)} files", flush=True)
             n_known[job.arch] += spent is None
             seconds[job.arch] += spent or 0
             if log is not None:

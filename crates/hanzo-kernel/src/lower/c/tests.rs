@@ -330,6 +330,20 @@ fn large_workgroup_memory_is_the_launch_s() {
     assert!(!lower(&source(12_285), &HIP).unwrap().contains("extern"));
 }
 
+#[test]
+fn a_kernel_for_one_size_of_subgroups_does_not_compile_for_another() {
+    let source = |n: u32| {
+        format!(
+            "const SUBGROUP: u32 = {n}u;
+             @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+             @compute @workgroup_size(128) fn main(@builtin(subgroup_id) s: u32) {{ y[s * SUBGROUP] = s; }}"
+        )
+    };
+    expect(&source(64), &["static_assert(WAVE == 64u, \"this kernel is for subgroups of 64\");"]);
+    expect(&source(32), &["static_assert(WAVE == 32u, \"this kernel is for subgroups of 32\");"]);
+    assert!(!lower(&body("y[t] = 1.0;"), &HIP).unwrap().contains("WAVE"));
+}
+
 /// Names that mean something to C++ or to the prelude give way.
 #[test]
 fn names_keep_clear_of_the_prelude() {
