@@ -13,7 +13,7 @@ memory on gfx11 or gfx12.
 No Metal compiler runs outside of macOS, so MSL is only parsed and type-checked: clang reads it as C++17 with our own stand-in
 for Metal's library (`metal/`). Three things are rewritten before, since C++ has no such thing: vectors are made by a function
 (`metal::float4(` becomes `metal::make_float4(`), a literal without a suffix is a float, and a kernel's own workgroup memory is
-static.
+external.
 
 NVRTC comes from PyPI into a folder below target/ (120 MB to download); clang-22 from the system, or by apt-get where this runs
 as root. What has compiled once is not compiled again before it, or its compiler, changes.
@@ -89,7 +89,9 @@ def metal_files(names, folder):
             text = re.sub(r"\b((?:metal::)?)((?:float|half|u?int|u?char|bool)[234])\(", r"\1make_\2(", file.read_text())
             text = re.sub(r"\bstatic_cast<metal::(\w+[234])>\(", r"metal::make_\1(", text)
             text = re.sub(r"(?<![\w.])(\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)(?![\w.])", r"\1f", text)
-            text = re.sub(r"^    threadgroup (?=\w+ \w+;$)", "    static threadgroup ", text, flags=re.MULTILINE)
+            for vector, alias in re.findall(r"^typedef metal::(\w+[234]) (\w+);$", text, flags=re.MULTILINE):
+                text = re.sub(rf"\b{alias}\(", f"metal::make_{vector}(", text)
+            text = re.sub(r"^    threadgroup (?=[\w:]+ \w+;$)", "    extern threadgroup ", text, flags=re.MULTILINE)
             parts.append(f"namespace {file.stem} {{\n#line 1 \"{file.name}\"\n{text}\n}}\n")
         files.append(folder / f"batch_{at:04}.cpp")
         files[-1].write_text("".join(parts))
