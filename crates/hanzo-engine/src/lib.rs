@@ -29,8 +29,8 @@ pub mod text;
 mod testing;
 
 pub use engine::{
-    CancelToken, DEFAULT_CONTEXT, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model,
-    PromptStats, Request, Summary, check, load_template, load_tokenizer,
+    CancelToken, DEFAULT_CONTEXT, Engine, Event, FinishReason, Generation, LoadOptions, Model, PromptStats,
+    Request, Summary, check, load_template, load_tokenizer,
 };
 pub use error::{Error, Result};
 pub use importance::Importance;

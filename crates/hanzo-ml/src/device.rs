@@ -67,6 +67,17 @@ impl Device {
     }
 }
 
+impl Device {
+    /// The device of another number behind the same API; `None` for the processor, which has no numbers.
+    pub fn sibling(self, index: usize) -> Option<Self> {
+        match self {
+            Self::Cpu => None,
+            Self::Vulkan(_) => Some(Self::Vulkan(index)),
+            Self::Driver { kind, .. } => Some(Self::Driver { kind, index }),
+        }
+    }
+}
+
 impl FromStr for Device {
     type Err = Error;
 

@@ -6,6 +6,7 @@
 //!   [`cpu`] the multi-threaded one, [`gpu`] the one of every GPU.
 //! * [`limits`]: what the machine can do at most, measured.
 //! * [`numerics`]: whether a device computes what it should.
+//! * [`host`]: the machine's memory.
 //! * [`parallel`]: the only place that starts threads.
 //!
 //! Knows nothing of architectures, tokenizers or requests.
@@ -17,6 +18,7 @@ mod dtype;
 mod error;
 pub mod file;
 pub mod gpu;
+pub mod host;
 pub mod limits;
 pub mod numerics;
 pub mod parallel;

@@ -52,28 +52,37 @@ impl Decoder {
             return Ok(Output::default());
         }
         let watch = observer.map(|observer| Watch { names: &self.weights.names, observer });
-        let mut step = Step::new(&mut *self.backend, watch);
-        let shared = Shared::new(&mut step, &plan, &self.spec, &self.ropes)?;
-        let residual = embed(&mut step, &plan, &self.weights.embedding, &self.spec)?;
+        let mut step = Step::new(&mut self.backends, watch);
+        let shared = self.ropes.iter().enumerate().map(|(place, ropes)| {
+            step.go(place);
+            Shared::new(&mut step, &plan, &self.spec, ropes)
+        });
+        let shared = shared.collect::<Result<Vec<_>>>()?;
+        step.go(self.placement.embedding);
+        let mut residual = embed(&mut step, &plan, &self.weights.embedding, &self.spec)?;
         let mut delta: Option<Rc<Buffer>> = None;
         for (l, (layer, weights)) in self.spec.layers.iter().zip(&self.weights.layers).enumerate() {
             let group = self.cache.groups().iter().position(|g| g.layers.contains(&l));
-            let place = LayerPlace {
+            let cache = LayerCache {
                 group: group.ok_or_else(|| Error::engine(format!("layer {l} is in no cache group")))?,
-                k_cache: &self.kv[l].0,
-                v_cache: &self.kv[l].1,
+                k: &self.kv[l].0,
+                v: &self.kv[l].1,
             };
+            step.carry(self.placement.layers[l], &mut residual, &mut delta)?;
+            let shared = &shared[step.at()];
             let x = shared.join(&mut step, &residual, delta.take(), &weights.mixer_norm)?;
-            let mixed = shared.attention(&mut step, layer.attention(), &weights.attention, &place, &x)?;
+            let mixed = shared.attention(&mut step, layer.attention(), &weights.attention, &cache, &x)?;
             let mixed = shared.post_norm(&mut step, mixed, weights.post_mixer_norm.as_ref())?;
             let x = shared.join(&mut step, &residual, Some(mixed), &weights.ffn_norm)?;
             let out = shared.ffn(&mut step, &layer.ffn, &weights.ffn, &x)?;
             delta = Some(shared.post_norm(&mut step, out, weights.post_ffn_norm.as_ref())?);
         }
+        step.carry(self.placement.head, &mut residual, &mut delta)?;
         if let Some(delta) = delta {
-            step.backend.add(&residual, &delta)?;
+            step.backend().add(&residual, &delta)?;
         }
-        let head = Head { shared: &shared, norm: &self.weights.output_norm, output: &self.weights.output };
+        let shared = &shared[step.at()];
+        let head = Head { shared, norm: &self.weights.output_norm, output: &self.weights.output };
         head.results(&mut step, &residual, &self.spec)
     }
 }
@@ -82,16 +91,16 @@ impl Decoder {
 fn embed(step: &mut Step<'_>, plan: &Plan, table: &Weight, spec: &DecoderSpec) -> Result<Rc<Buffer>> {
     let out = step.floats(plan.n_rows * spec.hidden_size)?;
     let ids = step.upload(&plan.ids)?;
-    step.backend.embed(&out, &Embed { table, ids: &ids, scale: spec.embedding_scale })?;
+    step.backend().embed(&out, &Embed { table, ids: &ids, scale: spec.embedding_scale })?;
     if !plan.embedded_rows.is_empty() {
         let src = step.upload_f32(&plan.embedded)?;
         let rows = step.upload(&plan.embedded_rows)?;
-        step.backend.scatter_rows(&out, &ScatterRows { src: &src, rows: &rows })?;
+        step.backend().scatter_rows(&out, &ScatterRows { src: &src, rows: &rows })?;
     }
     Ok(out)
 }
 
-/// What all layers of a step share, on the device. All that comes from the host comes before the layers, so that a device
+/// What all layers of a step share, on one device. All that comes from the host comes before the layers, so that a device
 /// that enqueues the same launches step after step can do so at once.
 struct Shared {
     /// Rows, T.
@@ -124,10 +133,10 @@ struct Rotation {
 }
 
 /// Where a layer keeps its keys and values.
-struct LayerPlace<'a> {
+struct LayerCache<'a> {
     group: usize,
-    k_cache: &'a Buffer,
-    v_cache: &'a Buffer,
+    k: &'a Buffer,
+    v: &'a Buffer,
 }
 
 impl Shared {
@@ -155,7 +164,7 @@ impl Shared {
                 axis: &rope.axis,
                 magnitude: rope.magnitude,
             };
-            step.backend.rope_angles(&out, &args)?;
+            step.backend().rope_angles(&out, &args)?;
             angles.push(Rotation { angles: out, pairing: spec.pairing });
         }
         Ok(Self {
@@ -183,8 +192,8 @@ impl Shared {
         let out = step.floats(residual.len())?;
         let norm = |x| RmsNorm { x, weight: Some(weight), dim: self.width, eps: self.norm_eps };
         match delta {
-            Some(delta) => step.backend.norm_for_products(&out, Some(residual), &norm(&delta))?,
-            None => step.backend.norm_for_products(&out, None, &norm(residual))?,
+            Some(delta) => step.backend().norm_for_products(&out, Some(residual), &norm(&delta))?,
+            None => step.backend().norm_for_products(&out, None, &norm(residual))?,
         }
         Ok(out)
     }
@@ -205,7 +214,7 @@ impl Shared {
         dim: usize,
     ) -> Result<Rc<Buffer>> {
         let out = step.floats(x.len())?;
-        step.backend.rms_norm(&out, &RmsNorm { x, weight, dim, eps: self.norm_eps })?;
+        step.backend().rms_norm(&out, &RmsNorm { x, weight, dim, eps: self.norm_eps })?;
         Ok(out)
     }
 
@@ -221,11 +230,11 @@ impl Shared {
         step: &mut Step<'_>,
         spec: &AttentionSpec,
         weights: &AttentionWeights,
-        place: &LayerPlace<'_>,
+        cache: &LayerCache<'_>,
         x: &Buffer,
     ) -> Result<Rc<Buffer>> {
         let AttentionSpec { n_heads, n_kv_heads, head_dim, .. } = *spec;
-        let group = &self.groups[place.group];
+        let group = &self.groups[cache.group];
         let q = self.linear(step, x, &weights.query)?; // [T, H, Hd]
         let k = self.linear(step, x, &weights.key)?; // [T, K, Hd]
         let v = self.linear(step, x, &weights.value)?; // [T, K, Hd]
@@ -237,14 +246,14 @@ impl Shared {
             norm: spec.qk_norm.then_some(QkNorm { q_weight, k_weight, eps: self.norm_eps }),
             angles: rotation.map(|rotation| &*rotation.angles),
             pairing: rotation.map_or(RopePairing::Half, |rotation| rotation.pairing),
-            k_cache: place.k_cache,
-            v_cache: place.v_cache,
+            k_cache: cache.k,
+            v_cache: cache.v,
             slots: &group.slots,
             n_heads,
             n_kv_heads,
             head_dim,
         };
-        step.backend.rope_append(&q, &args)?;
+        step.backend().rope_append(&q, &args)?;
         drop((k, v));
         let out = step.floats(q.len())?;
         let plan = AttentionPlan {
@@ -256,8 +265,8 @@ impl Shared {
         };
         let args = Attention {
             q: &q,
-            k_cache: place.k_cache,
-            v_cache: place.v_cache,
+            k_cache: cache.k,
+            v_cache: cache.v,
             plan,
             n_heads,
             n_kv_heads,
@@ -266,7 +275,7 @@ impl Shared {
             softcap: spec.softcap,
             sinks: None,
         };
-        step.backend.attention(&out, &args)?;
+        step.backend().attention(&out, &args)?;
         drop(q);
         self.linear(step, &out, &weights.out)
     }
@@ -279,7 +288,7 @@ impl Shared {
                 let up = self.linear(step, x, up)?; // [T, F]
                 let hidden = step.floats(gate.len())?;
                 let args = GatedActivation { gate: &gate, up: &up, activation: *activation };
-                step.backend.gated_activation(&hidden, &args)?;
+                step.backend().gated_activation(&hidden, &args)?;
                 drop((gate, up));
                 self.linear(step, &hidden, down)
             }
@@ -302,7 +311,7 @@ impl Shared {
         let ids = step.ints(n_rows * n_used)?; // [T, S]
         let mix = step.floats(n_rows * n_used)?; // [T, S]
         let args = Route { logits: &logits, n_experts: *n_experts, n_used, kind: *route };
-        step.backend.route(&ids, &mix, &args)?;
+        step.backend().route(&ids, &mix, &args)?;
         let product = |step: &mut Step<'_>, x: &Buffer, weight: &Weight| {
             let out = step.floats(n_rows * n_used * weight.n)?;
             step.moe_matmul(&out, &MoeMatMul { x, ids: &ids, n_used, weight })?;
@@ -311,11 +320,11 @@ impl Shared {
         let gate = product(step, x, gate)?; // [T, S, F]
         let up = product(step, x, up)?; // [T, S, F]
         let hidden = step.floats(n_rows * n_used * width)?; // [T, S, F]
-        step.backend
+        step.backend()
             .gated_activation(&hidden, &GatedActivation { gate: &gate, up: &up, activation: *activation })?;
         let y = product(step, &hidden, down)?; // [T, S, D]
         let out = step.floats(n_rows * self.width)?;
-        step.backend.moe_combine(&out, &MoeCombine { y: &y, weights: &mix, n_used })?;
+        step.backend().moe_combine(&out, &MoeCombine { y: &y, weights: &mix, n_used })?;
         Ok(out)
     }
 }
@@ -333,17 +342,17 @@ impl Head<'_> {
         if let Some(rows) = &self.shared.hidden_rows {
             let hidden = self.normed_rows(step, residual, rows)?;
             results.hidden = vec![0.0; hidden.len()];
-            step.backend.download_f32(&hidden, &mut results.hidden)?;
+            step.backend().download_f32(&hidden, &mut results.hidden)?;
         }
         if let Some(rows) = &self.shared.logit_rows {
             let hidden = self.normed_rows(step, residual, rows)?;
             let logits = step.floats(rows.len() * spec.vocab_size)?; // [rows, V]
             step.matmul(&logits, &MatMul { x: &hidden, weight: self.output, bias: None })?;
             if let Some(cap) = spec.final_softcap {
-                step.backend.softcap(&logits, cap)?;
+                step.backend().softcap(&logits, cap)?;
             }
             results.logits = vec![0.0; logits.len()];
-            step.backend.download_f32(&logits, &mut results.logits)?;
+            step.backend().download_f32(&logits, &mut results.logits)?;
         }
         Ok(results)
     }
@@ -351,7 +360,7 @@ impl Head<'_> {
     /// The rows asked for, after the last norm; `[rows, D]`.
     fn normed_rows(&self, step: &mut Step<'_>, residual: &Buffer, rows: &Buffer) -> Result<Rc<Buffer>> {
         let chosen = step.floats(rows.len() * self.shared.width)?;
-        step.backend.gather_rows(&chosen, &GatherRows { src: residual, rows })?;
+        step.backend().gather_rows(&chosen, &GatherRows { src: residual, rows })?;
         self.shared.join(step, &chosen, None, self.norm)
     }
 }

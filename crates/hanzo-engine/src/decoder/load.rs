@@ -1,11 +1,15 @@
-//! From the tensors of a file to the weights of a decoder on a device.
+//! From the tensors of a file to the weights of a decoder, each at its place.
 
 use hanzo_ml::{
     Bytes, DType, QTensor,
-    backend::{Backend, Buffer, Weight},
+    backend::{Backend, Buffer, Weight, WeightShape},
 };
 
-use super::layout::{Found, Layout};
+use super::{
+    Placement,
+    layout::{Found, Layout},
+    observe::Named,
+};
 use crate::{
     Error, Result,
     family::{Flavour, Slot},
@@ -20,8 +24,7 @@ pub(super) struct DecoderWeights {
     /// The embedding again where the file has no output matrix of its own.
     pub output: Weight,
     pub layers: Vec<LayerWeights>,
-    /// The name that a GGUF file has for each weight, whatever the file is.
-    pub names: Vec<(Weight, String)>,
+    pub names: Vec<Named>,
 }
 
 /// The weights of a layer.
@@ -56,22 +59,73 @@ pub(super) struct Linear {
     pub bias: Option<Buffer>,
 }
 
-/// Loads every tensor that the spec asks for.
+/// What takes the tensors of a model.
+pub(super) trait Shelf {
+    /// Takes a weight, or a `table` of which only rows are looked up.
+    fn weight(
+        &mut self,
+        place: usize,
+        shape: &WeightShape,
+        table: bool,
+        read: &dyn Fn() -> Result<QTensor>,
+    ) -> Result<Weight>;
+
+    /// Takes `len` floats.
+    fn vector(&mut self, place: usize, len: usize, read: &dyn Fn() -> Result<Vec<f32>>) -> Result<Buffer>;
+}
+
+/// The devices take them.
+pub(super) struct Shelves<'a> {
+    pub backends: &'a mut [Box<dyn Backend>],
+    /// Hears how many more bytes of the file are there.
+    pub progress: &'a mut dyn FnMut(usize),
+}
+
+impl Shelf for Shelves<'_> {
+    fn weight(
+        &mut self,
+        place: usize,
+        shape: &WeightShape,
+        table: bool,
+        read: &dyn Fn() -> Result<QTensor>,
+    ) -> Result<Weight> {
+        let (backend, tensor) = (&mut self.backends[place], read()?);
+        let weight = if table { backend.load_table(&tensor)? } else { backend.load(&tensor)? };
+        (self.progress)(shape.file_bytes());
+        Ok(weight)
+    }
+
+    fn vector(&mut self, place: usize, _len: usize, read: &dyn Fn() -> Result<Vec<f32>>) -> Result<Buffer> {
+        let (backend, values) = (&mut self.backends[place], read()?);
+        let buffer = backend.alloc(DType::F32, values.len())?;
+        backend.upload_f32(&buffer, &values)?;
+        Ok(buffer)
+    }
+}
+
+/// Loads every tensor that the spec asks for to its place.
 pub(super) fn load(
     file: &ModelFile,
     spec: &DecoderSpec,
-    backend: &mut dyn Backend,
+    placement: &Placement,
+    shelf: &mut dyn Shelf,
 ) -> Result<DecoderWeights> {
-    let mut loader = Loader { layout: Layout::new(file, spec)?, file, backend, names: Vec::new() };
-    let (embedding, output) = match loader.layout.get(Slot::Output, 0) {
-        Some(_) => (loader.table(Slot::TokenEmbedding, 0)?, loader.matrix(Slot::Output, 0)?),
-        None => {
-            let both = loader.matrix(Slot::TokenEmbedding, 0)?;
-            (both.clone(), both)
-        }
+    let (layout, at) = (Layout::new(file, spec)?, placement.embedding);
+    let mut loader = Loader { layout, file, shelf, at, names: Vec::new() };
+    let tied = loader.layout.get(Slot::Output, 0).is_none();
+    let (embedding, output) = if tied && placement.head == placement.embedding {
+        let both = loader.matrix(Slot::TokenEmbedding, 0)?;
+        (both.clone(), both)
+    } else {
+        let embedding = loader.table(Slot::TokenEmbedding, 0)?;
+        loader.at = placement.head;
+        (embedding, loader.matrix(if tied { Slot::TokenEmbedding } else { Slot::Output }, 0)?)
     };
     let output_norm = loader.vector(Slot::OutputNorm, 0)?;
-    let layers = spec.layers.iter().enumerate().map(|(l, layer)| loader.layer(l, &layer.ffn));
+    let layers = spec.layers.iter().zip(&placement.layers).enumerate().map(|(l, (layer, &place))| {
+        loader.at = place;
+        loader.layer(l, &layer.ffn)
+    });
     let layers = layers.collect::<Result<_>>()?;
     let names = loader.names;
     Ok(DecoderWeights { embedding, output_norm, output, layers, names })
@@ -80,8 +134,10 @@ pub(super) fn load(
 struct Loader<'a> {
     layout: Layout,
     file: &'a ModelFile,
-    backend: &'a mut dyn Backend,
-    names: Vec<(Weight, String)>,
+    shelf: &'a mut dyn Shelf,
+    /// The place that tensors go to.
+    at: usize,
+    names: Vec<Named>,
 }
 
 impl Loader<'_> {
@@ -124,23 +180,22 @@ impl Loader<'_> {
     }
 
     fn matrix(&mut self, slot: Slot, l: usize) -> Result<Weight> {
-        self.weight(slot, l, |backend, tensor| backend.load(tensor))
+        self.weight(slot, l, false)
     }
 
     /// A matrix of which only rows are looked up.
     fn table(&mut self, slot: Slot, l: usize) -> Result<Weight> {
-        self.weight(slot, l, |backend, tensor| backend.load_table(tensor))
+        self.weight(slot, l, true)
     }
 
-    fn weight(
-        &mut self,
-        slot: Slot,
-        l: usize,
-        load: fn(&mut dyn Backend, &QTensor) -> hanzo_ml::Result<Weight>,
-    ) -> Result<Weight> {
-        let tensor = self.tensor(slot, l)?.ok_or_else(|| absent(slot, l))?;
-        let weight = load(self.backend, &tensor)?;
-        self.names.push((weight.clone(), self.gguf_name(slot, l)?));
+    fn weight(&mut self, slot: Slot, l: usize, table: bool) -> Result<Weight> {
+        let (file, absent) = (self.file, || absent(slot, l));
+        let found = self.layout.get(slot, l).ok_or_else(absent)?;
+        let info = found.names.first().and_then(|name| file.tensors().info(name)).ok_or_else(absent)?;
+        let shape = WeightShape::new(info.format, &found.shape).ok_or_else(absent)?;
+        let weight = self.shelf.weight(self.at, &shape, table, &|| read(file, found))?;
+        let name = self.gguf_name(slot, l)?;
+        self.names.push(Named { place: self.at, weight: weight.clone(), name });
         Ok(weight)
     }
 
@@ -158,30 +213,32 @@ impl Loader<'_> {
     }
 
     fn opt_vector(&mut self, slot: Slot, l: usize) -> Result<Option<Buffer>> {
-        let Some(tensor) = self.tensor(slot, l)? else { return Ok(None) };
-        let mut values = tensor.to_f32();
-        if slot.is_norm() && self.file.flavour() == Flavour::Config {
-            let offset = self.file.family()?.norm_offset;
-            values.iter_mut().for_each(|v| *v += offset);
-        }
-        let buffer = self.backend.alloc(DType::F32, values.len())?;
-        self.backend.upload_f32(&buffer, &values)?;
-        Ok(Some(buffer))
+        let Some(found) = self.layout.get(slot, l) else { return Ok(None) };
+        let file = self.file;
+        let values = || {
+            let mut values = read(file, found)?.to_f32();
+            if slot.is_norm() && file.flavour() == Flavour::Config {
+                let offset = file.family()?.norm_offset;
+                values.iter_mut().for_each(|v| *v += offset);
+            }
+            Ok(values)
+        };
+        self.shelf.vector(self.at, found.shape.iter().product(), &values).map(Some)
     }
+}
 
-    fn tensor(&self, slot: Slot, l: usize) -> Result<Option<QTensor>> {
-        let Some(Found { names, shape }) = self.layout.get(slot, l) else { return Ok(None) };
-        let tensors = self.file.tensors();
-        if let [name] = names.as_slice()
-            && tensors.info(name).is_some_and(|info| info.shape == *shape)
-        {
-            return Ok(Some(tensors.tensor(name)?));
-        }
-        let parts = names.iter().map(|name| tensors.tensor(name)).collect::<hanzo_ml::Result<Vec<_>>>()?;
-        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.bytes()).copied().collect();
-        let format = parts.first().ok_or_else(|| absent(slot, l))?.format();
-        Ok(Some(QTensor::new(&names[0], format, shape.clone(), Bytes::owned(bytes))?))
+/// The tensor of a slot, or its parts, stacked.
+fn read(file: &ModelFile, found: &Found) -> Result<QTensor> {
+    let (Found { names, shape }, tensors) = (found, file.tensors());
+    if let [name] = names.as_slice()
+        && tensors.info(name).is_some_and(|info| info.shape == *shape)
+    {
+        return Ok(tensors.tensor(name)?);
     }
+    let parts = names.iter().map(|name| tensors.tensor(name)).collect::<hanzo_ml::Result<Vec<_>>>()?;
+    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.bytes()).copied().collect();
+    let first = parts.first().ok_or_else(|| Error::engine("a tensor has no parts"))?;
+    Ok(QTensor::new(first.name(), first.format(), shape.clone(), Bytes::owned(bytes))?)
 }
 
 /// A tensor that the layout promised.

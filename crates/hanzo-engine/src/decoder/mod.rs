@@ -5,23 +5,31 @@ mod forward;
 pub(crate) mod layout;
 mod load;
 mod observe;
+mod place;
+mod plan;
+mod prepare;
 mod step;
 
 pub use batch::{Chunk, Input, POSITION_AXES, Rows};
 pub use observe::{Observer, Product, Routing};
+pub use place::{DeviceMap, Placement, Split};
+pub use plan::{DevicePlan, MemoryPlan};
+pub use prepare::{Devices, Prepared};
 
 use hanzo_ml::{
     DType,
     backend::{Backend, Buffer, KV_BLOCK},
+    file::TensorInfo,
 };
 
 use crate::{
     Error, Result,
     cache::{Cache, CacheGroup, SequenceId},
     model_file::ModelFile,
+    rope::RopeTable,
     spec::DecoderSpec,
 };
-use load::DecoderWeights;
+use load::{DecoderWeights, Shelves};
 
 /// What a decoder reserves when it is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -38,16 +46,19 @@ pub struct DecoderOptions {
     pub cache_type_v: DType,
 }
 
-/// A model on a device, with its cache.
+/// A model on its devices, with its cache.
 pub struct Decoder {
     spec: DecoderSpec,
     options: DecoderOptions,
-    backend: Box<dyn Backend>,
+    backends: Vec<Box<dyn Backend>>,
+    /// Which backend has what; the cache of a layer is where the layer is.
+    placement: Placement,
     weights: DecoderWeights,
     cache: Cache,
     /// Keys and values of each layer, `[block, K, 32, Hd]`.
     kv: Vec<(Buffer, Buffer)>,
-    ropes: Vec<DeviceRope>,
+    /// The rotations at each place.
+    ropes: Vec<Vec<DeviceRope>>,
 }
 
 /// A rotation's constants on the device.
@@ -82,24 +93,39 @@ impl Decoder {
     pub fn load_with(
         file: &ModelFile,
         spec: DecoderSpec,
-        mut backend: Box<dyn Backend>,
+        backend: Box<dyn Backend>,
         options: DecoderOptions,
     ) -> Result<Self> {
+        let placement = Placement::single(spec.layers.len());
+        Self::load_placed(file, spec, vec![backend], placement, options, &mut |_, _| ())
+    }
+
+    /// Loads a model to several devices. `progress` hears how many bytes of the weights are there, and of how many.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and if the placement does not fit.
+    pub fn load_placed(
+        file: &ModelFile,
+        spec: DecoderSpec,
+        mut backends: Vec<Box<dyn Backend>>,
+        placement: Placement,
+        options: DecoderOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self> {
+        placement.check(spec.layers.len(), backends.len())?;
         check_cache_types(&spec, &options)?;
-        let weights = load::load(file, &spec, &mut *backend)?;
+        let total = file.tensors().tensors().iter().map(TensorInfo::bytes).sum();
+        let mut done = 0;
+        let mut progress = |bytes: usize| {
+            done += bytes;
+            progress(done, total);
+        };
+        let mut shelves = Shelves { backends: &mut backends, progress: &mut progress };
+        let weights = load::load(file, &spec, &placement, &mut shelves)?;
         let cache = Cache::new(&spec, options.context, options.n_sequences, options.max_rows);
-        let kv = alloc_kv(&spec, &cache, options, &mut *backend)?;
-        let ropes = spec.ropes.iter().map(|rope| {
-            let table =
-                rope.table(options.context).map_err(|what| Error::model(file.path().display(), what))?;
-            let inv_freq = backend.alloc(DType::F32, table.inv_freq.len())?;
-            backend.upload_f32(&inv_freq, &table.inv_freq)?;
-            let axis = backend.alloc(DType::U32, table.axis.len())?;
-            backend.upload_u32(&axis, &table.axis)?;
-            Ok(DeviceRope { inv_freq, axis, magnitude: table.magnitude })
-        });
-        let ropes = ropes.collect::<Result<_>>()?;
-        Ok(Self { spec, options, backend, weights, cache, kv, ropes })
+        let kv = alloc_kv(&spec, &cache, options, &placement, &mut backends)?;
+        let ropes = load_ropes(file, &spec, options.context, &mut backends)?;
+        Ok(Self { spec, options, backends, placement, weights, cache, kv, ropes })
     }
 
     /// What the model is made of.
@@ -112,9 +138,15 @@ impl Decoder {
         &self.options
     }
 
-    /// The device's name.
+    /// The devices' names.
     pub fn backend_name(&self) -> String {
-        self.backend.name()
+        let used = self.backends.iter().enumerate().filter(|(place, _)| self.placement.uses(*place));
+        used.map(|(_, backend)| backend.name()).collect::<Vec<_>>().join(" + ")
+    }
+
+    /// Which device has what.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// The cache's bookkeeping.
@@ -161,18 +193,6 @@ pub fn check_cache_types(spec: &DecoderSpec, options: &DecoderOptions) -> Result
     Ok(())
 }
 
-/// Bytes of the key/value cache that [`Decoder::load`] would reserve, at most `usize::MAX`.
-pub fn cache_bytes(spec: &DecoderSpec, options: DecoderOptions) -> usize {
-    let cache = Cache::new(spec, options.context, options.n_sequences, options.max_rows);
-    let layers = |g: &CacheGroup| {
-        let elems = kv_elems(g)?;
-        let (k, v) = (options.cache_type_k.bytes_of(elems)?, options.cache_type_v.bytes_of(elems)?);
-        k.checked_add(v)?.checked_mul(g.layers.len())
-    };
-    let groups = cache.groups().iter().map(|g| layers(g).unwrap_or(usize::MAX));
-    groups.fold(0, usize::saturating_add)
-}
-
 /// Elements of the keys, or of the values, of one layer; `None` if that overflows.
 fn kv_elems(group: &CacheGroup) -> Option<usize> {
     let row = group.n_kv_heads.checked_mul(group.head_dim)?;
@@ -183,22 +203,57 @@ fn alloc_kv(
     spec: &DecoderSpec,
     cache: &Cache,
     options: DecoderOptions,
-    backend: &mut dyn Backend,
+    placement: &Placement,
+    backends: &mut [Box<dyn Backend>],
 ) -> Result<Vec<(Buffer, Buffer)>> {
-    let alloc = |l: usize| {
+    let mut alloc = |l: usize| {
         let group = cache.groups().iter().find(|g| g.layers.contains(&l));
         let group = group.ok_or_else(|| Error::engine(format!("layer {l} is in no cache group")))?;
         let len = kv_elems(group)
             .ok_or_else(|| Error::request("the key/value cache is too large; lower the context"))?;
+        let backend = &mut backends[placement.layers[l]];
         Ok((backend.alloc(options.cache_type_k, len)?, backend.alloc(options.cache_type_v, len)?))
     };
-    (0..spec.layers.len()).map(alloc).collect()
+    (0..spec.layers.len()).map(&mut alloc).collect()
+}
+
+/// The rotations' constants, at each place.
+fn load_ropes(
+    file: &ModelFile,
+    spec: &DecoderSpec,
+    context: usize,
+    backends: &mut [Box<dyn Backend>],
+) -> Result<Vec<Vec<DeviceRope>>> {
+    let tables = spec.ropes.iter().map(|rope| rope.table(context));
+    let tables = tables.collect::<std::result::Result<Vec<_>, _>>();
+    let tables = tables.map_err(|what| Error::model(file.path().display(), what))?;
+    let at = |backend: &mut Box<dyn Backend>| {
+        let rope = |table: &RopeTable| {
+            let inv_freq = backend.alloc(DType::F32, table.inv_freq.len())?;
+            backend.upload_f32(&inv_freq, &table.inv_freq)?;
+            let axis = backend.alloc(DType::U32, table.axis.len())?;
+            backend.upload_u32(&axis, &table.axis)?;
+            Ok(DeviceRope { inv_freq, axis, magnitude: table.magnitude })
+        };
+        tables.iter().map(rope).collect()
+    };
+    backends.iter_mut().map(at).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use hanzo_ml::backend::Counting;
+
     use super::*;
     use crate::testing::tiny_spec;
+
+    fn cache_bytes(spec: &DecoderSpec, options: DecoderOptions) -> usize {
+        let cache = Cache::new(spec, options.context, options.n_sequences, options.max_rows);
+        let placement = Placement::single(spec.layers.len());
+        let (counting, ledger) = Counting::new();
+        alloc_kv(spec, &cache, options, &placement, &mut [Box::new(counting)]).unwrap();
+        ledger.take().into_iter().map(|(dtype, len)| dtype.bytes_of(len).unwrap()).sum()
+    }
 
     #[test]
     fn the_cache_takes_the_bytes_of_its_types() {

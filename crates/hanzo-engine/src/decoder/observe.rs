@@ -58,22 +58,30 @@ impl Product<'_> {
     }
 }
 
+/// A weight at its place, and the name that a GGUF file has for it, whatever the file is.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub place: usize,
+    pub weight: Weight,
+    pub name: String,
+}
+
 /// The observer of a step and the names of the weights.
 pub(super) struct Watch<'a> {
-    pub names: &'a [(Weight, String)],
+    pub names: &'a [Named],
     pub observer: &'a mut dyn Observer,
 }
 
 impl<'a> Watch<'a> {
-    pub fn dense(&mut self, backend: &mut dyn Backend, args: &MatMul<'_>) -> Result<()> {
-        let Some(name) = self.wanted(args.weight)? else { return Ok(()) };
+    pub fn dense(&mut self, at: usize, backend: &mut dyn Backend, args: &MatMul<'_>) -> Result<()> {
+        let Some(name) = self.wanted(at, args.weight)? else { return Ok(()) };
         let mut x = vec![0.0; args.x.len()];
         backend.download_f32(args.x, &mut x)?;
         self.observer.product(&Product { name, n_experts: 1, k: args.weight.k, x: &x, routing: None })
     }
 
-    pub fn experts(&mut self, backend: &mut dyn Backend, args: &MoeMatMul<'_>) -> Result<()> {
-        let Some(name) = self.wanted(args.weight)? else { return Ok(()) };
+    pub fn experts(&mut self, at: usize, backend: &mut dyn Backend, args: &MoeMatMul<'_>) -> Result<()> {
+        let Some(name) = self.wanted(at, args.weight)? else { return Ok(()) };
         let mut x = vec![0.0; args.x.len()];
         backend.download_f32(args.x, &mut x)?;
         let mut ids = vec![0; args.ids.len()];
@@ -87,9 +95,9 @@ impl<'a> Watch<'a> {
     }
 
     /// The weight's name, where the observer wants its products.
-    fn wanted(&self, weight: &Weight) -> Result<Option<&'a str>> {
-        let named = self.names.iter().find(|(known, _)| known == weight);
-        let (_, name) = named.ok_or_else(|| Error::engine("a weight of a product has no name"))?;
-        Ok(Some(name.as_str()).filter(|name| self.observer.wants(name)))
+    fn wanted(&self, at: usize, weight: &Weight) -> Result<Option<&'a str>> {
+        let named = self.names.iter().find(|named| named.place == at && named.weight == *weight);
+        let named = named.ok_or_else(|| Error::engine("a weight of a product has no name"))?;
+        Ok(Some(named.name.as_str()).filter(|name| self.observer.wants(name)))
     }
 }

@@ -8,7 +8,7 @@ mod scheduler;
 mod stop;
 mod worker;
 
-pub use model::{DEFAULT_CONTEXT, LoadOptions, MemoryPlan, Model, check, load_template, load_tokenizer};
+pub use model::{DEFAULT_CONTEXT, LoadOptions, Model, check, load_template, load_tokenizer};
 
 use std::{
     sync::{
@@ -161,7 +161,7 @@ impl Engine {
     pub fn start(model: Model) -> Result<Self> {
         let (commands, receiver) = mpsc::channel();
         let tokenizer = model.tokenizer.clone();
-        let context = model.plan().context;
+        let context = model.context();
         let vocab_size = model.decoder.spec().vocab_size;
         let worker = Worker::new(model, receiver);
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || worker.run());

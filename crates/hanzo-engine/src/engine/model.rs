@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use hanzo_ml::{DType, Device, cpu::CpuOptions, gpu::GpuOptions};
+use hanzo_ml::DType;
 
 use crate::{
     Error, ModelFile, Result,
-    decoder::{self, Decoder, DecoderOptions, cache_bytes, check_cache_types},
+    decoder::{self, Decoder, DecoderOptions, Devices, Prepared},
     spec::DecoderSpec,
     text::{ChatTemplate, Tokenizer},
 };
@@ -25,11 +25,7 @@ pub struct LoadOptions {
     /// Element type of cached values.
     pub cache_type_v: DType,
     /// Where the model runs.
-    pub device: Device,
-    /// Threads and arithmetic of the CPU.
-    pub cpu: CpuOptions,
-    /// What a GPU may use.
-    pub gpu: GpuOptions,
+    pub devices: Devices,
     /// The pre-tokenizer, where the file does not name one that is known.
     pub pre_tokenizer: Option<String>,
 }
@@ -45,23 +41,10 @@ impl Default for LoadOptions {
             max_rows: 512,
             cache_type_k: DType::F16,
             cache_type_v: DType::F16,
-            device: Device::Cpu,
-            cpu: CpuOptions::default(),
-            gpu: GpuOptions::default(),
+            devices: Devices::default(),
             pre_tokenizer: None,
         }
     }
-}
-
-/// What a model takes of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryPlan {
-    /// Bytes of the tensors; mapped from the file, so the system can drop and read them again.
-    pub weight_bytes: usize,
-    /// Bytes of the key/value cache.
-    pub cache_bytes: usize,
-    /// Positions of a sequence.
-    pub context: usize,
 }
 
 /// A loaded model.
@@ -69,44 +52,52 @@ pub struct Model {
     pub(super) decoder: Decoder,
     pub(super) tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
-    plan: MemoryPlan,
 }
 
-impl MemoryPlan {
-    /// What loading would take.
+impl LoadOptions {
+    /// Opens the devices and says what is where, before anything is loaded.
     ///
     /// # Errors
-    /// If the model is not supported.
-    pub fn new(file: &ModelFile, options: &LoadOptions) -> Result<Self> {
-        let spec = file.spec()?;
-        let decoder = decoder_options(spec.context_length, options)?;
-        check_cache_types(&spec, &decoder)?;
-        Ok(Self {
-            weight_bytes: file.tensors().tensors().iter().map(hanzo_ml::file::TensorInfo::bytes).sum(),
-            cache_bytes: cache_bytes(&spec, decoder),
-            context: decoder.context,
-        })
+    /// If the model is not supported, a device is not available, or the model does not fit.
+    pub fn prepare<'a>(&self, file: &'a ModelFile) -> Result<Prepared<'a>> {
+        let trained = file.spec()?.context_length;
+        Prepared::new(file, &self.devices, decoder_options(trained, self)?, self.n_sequences)
     }
 }
 
 impl Model {
-    /// Loads a model to its device.
+    /// Loads a model to its devices.
     ///
     /// # Errors
-    /// If the model, its vocabulary or its template is not supported, or the device is not available.
+    /// As [`LoadOptions::prepare`], and if its vocabulary or its template is not supported.
     pub fn load(file: &ModelFile, options: &LoadOptions) -> Result<Self> {
-        let plan = MemoryPlan::new(file, options)?;
-        let spec = decoder::check(file)?;
-        let (tokenizer, template) = text(file, &spec, options.pre_tokenizer.as_deref())?;
-        let backend = options.device.open(options.cpu, options.gpu.clone())?;
-        let decoder = decoder_options(spec.context_length, options)?;
-        let decoder = Decoder::load_with(file, spec, backend, decoder)?;
-        Ok(Self { decoder, tokenizer, template, plan })
+        Self::load_prepared(options.prepare(file)?, options.pre_tokenizer.as_deref(), &mut |_, _| ())
     }
 
-    /// What was reserved.
-    pub fn plan(&self) -> MemoryPlan {
-        self.plan
+    /// Loads what was prepared, the vocabulary beside the weights. `pre` is [`LoadOptions::pre_tokenizer`]; `progress`
+    /// hears how many bytes of the weights are there, and of how many.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_prepared(
+        prepared: Prepared<'_>,
+        pre: Option<&str>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self> {
+        let (file, spec) = (prepared.file(), prepared.spec().clone());
+        let (text, decoder) = std::thread::scope(|scope| {
+            let text = scope.spawn(|| text(file, &spec, pre));
+            let decoder = prepared.load(progress);
+            (text.join(), decoder)
+        });
+        let text = text.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let ((tokenizer, template), decoder) = (text?, decoder?);
+        Ok(Self { decoder, tokenizer, template })
+    }
+
+    /// Positions of a sequence.
+    pub fn context(&self) -> usize {
+        self.decoder.options().context
     }
 
     /// The tokenizer.
@@ -119,7 +110,7 @@ impl Model {
         self.template.as_ref()
     }
 
-    /// The device's name.
+    /// The devices' names.
     pub fn backend_name(&self) -> String {
         self.decoder.backend_name()
     }

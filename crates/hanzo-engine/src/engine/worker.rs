@@ -180,7 +180,7 @@ impl Worker {
             return Some(FinishReason::MaxTokens);
         }
         // The token itself would be the sequence's next row.
-        let full = job.request.prompt.len() + job.n_tokens > self.model.plan().context;
+        let full = job.request.prompt.len() + job.n_tokens > self.model.context();
         full.then_some(FinishReason::Context)
     }
 

@@ -271,6 +271,11 @@ pub fn observe<E: From<Error>, O: Observer>(
     Ok(())
 }
 
+/// Rows of a step whose logits a reading wants, at most.
+pub fn n_logit_rows(max_rows: usize, vocab_size: usize) -> usize {
+    max_rows.min(logit_rows(vocab_size))
+}
+
 /// Rows whose logits a step may hold.
 fn logit_rows(vocab_size: usize) -> usize {
     (LOGIT_BYTES_MAX / 4 / vocab_size.max(1)).max(1)

@@ -11,13 +11,18 @@
 
 mod args;
 pub(crate) mod check;
+mod counting;
 pub(crate) mod definition;
+mod footprint;
 pub(crate) mod slab;
 
 pub use args::{
     Activation, Attention, AttentionPlan, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
     MoeMatMul, QkNorm, RmsNorm, Rope, RopeAngles, RopeAppend, RopePairing, Route, RouteKind, ScatterRows,
 };
+
+pub use counting::{Counting, Ledger};
+pub use footprint::{Footprint, MemoryInfo, WeightShape};
 
 use hanzo_quant::Format;
 
@@ -77,6 +82,26 @@ pub struct Weight {
 pub trait Backend: Send {
     /// Name for people: `cpu (2 threads, avx2)`.
     fn name(&self) -> String;
+
+    /// The device's memory, where it is known.
+    fn memory(&self) -> Option<MemoryInfo> {
+        None
+    }
+
+    /// Whether its memory is the program's own, as downloads are.
+    fn is_host(&self) -> bool {
+        true
+    }
+
+    /// What [`Backend::load`] of a weight takes, or, of a `table`, [`Backend::load_table`]. Here: the file's pages.
+    fn footprint(&self, shape: &WeightShape, _table: bool) -> Footprint {
+        Footprint { own: 0, mapped: shape.file_bytes() }
+    }
+
+    /// What [`Backend::alloc`] takes; `None` if that overflows.
+    fn buffer_bytes(&self, dtype: DType, len: usize) -> Option<usize> {
+        dtype.bytes_of(len.next_multiple_of(dtype.block_elems()))
+    }
 
     /// Memory for `len` elements; its contents are unspecified.
     fn alloc(&mut self, dtype: DType, len: usize) -> Result<Buffer>;

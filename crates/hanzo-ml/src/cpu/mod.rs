@@ -18,6 +18,7 @@ mod simd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use hanzo_quant::Format;
 
 use int8::{Int8Level, Interleaved, LastActivations};
 use memory::{Cells, Floats, Memory, decode_blocks, encode_blocks};
@@ -26,11 +27,13 @@ use simd::Level;
 use crate::{
     DType, QTensor, Result,
     backend::{
-        Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
-        MoeMatMul, RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
+        Attention, Backend, Buffer, Embed, Footprint, GatedActivation, GatherRows, KvAppend, MatMul,
+        MemoryInfo, MoeCombine, MoeMatMul, RmsNorm, Rope, RopeAngles, Route, ScatterRows, Weight,
+        WeightShape,
         check::{check_copy, check_swap},
         slab::{Weights, unknown},
     },
+    host,
     parallel::Parallel,
 };
 
@@ -113,6 +116,12 @@ impl Cpu {
         self.parallel.n_threads()
     }
 
+    /// Whether weights of a format are copied at load into another layout.
+    fn re_lays(&self, format: &Format) -> bool {
+        let Activations::Int8 = self.options.activations else { return false };
+        self.options.repack && Interleaved::helps(format)
+    }
+
     /// Lets `f` write a buffer that is taken out of the memory meanwhile. It comes back after a panic too: the
     /// cache of a model must outlive the request that met a bug of ours.
     fn write(&mut self, out: &Buffer, f: impl FnOnce(&Self, &mut Cells) -> Result<()>) -> Result<()> {
@@ -135,6 +144,18 @@ impl Cpu {
 impl Backend for Cpu {
     fn name(&self) -> String {
         format!("cpu ({} threads, {})", self.parallel.n_threads(), self.instructions())
+    }
+
+    fn memory(&self) -> Option<MemoryInfo> {
+        host::memory()
+    }
+
+    fn footprint(&self, shape: &WeightShape, table: bool) -> Footprint {
+        if !table && self.re_lays(shape.format) {
+            Footprint { own: Interleaved::bytes(shape), mapped: 0 }
+        } else {
+            Footprint { own: 0, mapped: shape.file_bytes() }
+        }
     }
 
     fn alloc(&mut self, dtype: DType, len: usize) -> Result<Buffer> {
@@ -196,9 +217,8 @@ impl Backend for Cpu {
     }
 
     fn load(&mut self, tensor: &QTensor) -> Result<Weight> {
-        let repack = self.options.repack && self.options.activations == Activations::Int8;
         let weight = self.weights.load(tensor)?;
-        let re_laid = repack && Interleaved::helps(tensor);
+        let re_laid = self.re_lays(tensor.format());
         self.interleaved.push(re_laid.then(|| Interleaved::new(&self.parallel, tensor)).transpose()?);
         Ok(weight)
     }

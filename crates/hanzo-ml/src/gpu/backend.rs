@@ -19,8 +19,9 @@ use super::{
 use crate::{
     DType, Error, QTensor, Result,
     backend::{
-        Attention, Backend, Buffer, Embed, GatedActivation, GatherRows, KvAppend, MatMul, MoeCombine,
-        MoeMatMul, RmsNorm, Rope, RopeAngles, RopeAppend, Route, ScatterRows, Weight,
+        Attention, Backend, Buffer, Embed, Footprint, GatedActivation, GatherRows, KvAppend, MatMul,
+        MemoryInfo, MoeCombine, MoeMatMul, RmsNorm, Rope, RopeAngles, RopeAppend, Route, ScatterRows, Weight,
+        WeightShape,
         check::{check_copy, check_swap},
     },
 };
@@ -213,6 +214,22 @@ pub(super) fn word(op: &'static str, size: usize) -> Result<u32> {
 impl Backend for Gpu {
     fn name(&self) -> String {
         self.runtime.name()
+    }
+
+    fn memory(&self) -> Option<MemoryInfo> {
+        self.runtime.memory().ok()
+    }
+
+    fn is_host(&self) -> bool {
+        false
+    }
+
+    fn footprint(&self, shape: &WeightShape, _table: bool) -> Footprint {
+        Footprint { own: Weights::bytes(shape), mapped: 0 }
+    }
+
+    fn buffer_bytes(&self, dtype: DType, len: usize) -> Option<usize> {
+        Memory::bytes(dtype, len)
     }
 
     fn alloc(&mut self, dtype: DType, len: usize) -> Result<Buffer> {

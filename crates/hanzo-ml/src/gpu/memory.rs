@@ -42,6 +42,11 @@ fn piece_bytes(bytes: usize) -> Option<usize> {
 }
 
 impl Memory {
+    /// Bytes that a buffer takes.
+    pub(super) fn bytes(dtype: DType, len: usize) -> Option<usize> {
+        dtype.bytes_of(len.next_multiple_of(dtype.block_elems())).and_then(piece_bytes)
+    }
+
     pub(super) fn alloc(&mut self, runtime: &mut dyn Runtime, dtype: DType, len: usize) -> Result<Buffer> {
         let error = |what: String| Error::op("alloc", what);
         let used = blocks::bytes_of(dtype, len);

@@ -6,6 +6,7 @@
 
 use hanzo_kernel::{Code, Interface, Target};
 
+pub use crate::backend::MemoryInfo;
 use crate::{Error, Result};
 
 /// A piece of device memory.
@@ -55,15 +56,6 @@ impl Limits {
         }
         features
     }
-}
-
-/// Bytes of a device's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryInfo {
-    /// Free now, to all programs.
-    pub free: usize,
-    /// All.
-    pub total: usize,
 }
 
 /// A kernel to compile.

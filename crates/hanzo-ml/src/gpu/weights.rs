@@ -13,7 +13,7 @@ use super::runtime::{MemoryId, Runtime};
 use crate::{
     Error, QTensor, Result,
     backend::{
-        Weight,
+        Weight, WeightShape,
         slab::{dims_of, unknown_weight},
     },
 };
@@ -54,6 +54,12 @@ pub(super) struct DeviceWeight {
 pub(super) struct Weights(Vec<DeviceWeight>);
 
 impl Weights {
+    /// Bytes of a weight in this layout; of one that cannot have it, the file's.
+    pub(super) fn bytes(shape: &WeightShape) -> usize {
+        let n_rows = shape.n_experts.saturating_mul(shape.n);
+        Planes::new(shape.format, n_rows, shape.k).map_or(shape.file_bytes(), |planes| planes.bytes())
+    }
+
     /// Re-lays and uploads a tensor `[N, K]` or `[E, N, K]`.
     pub(super) fn load(&mut self, runtime: &mut dyn Runtime, tensor: &QTensor) -> Result<Weight> {
         let error = |what: String| Error::tensor(tensor.name(), what);

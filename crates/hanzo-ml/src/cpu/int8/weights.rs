@@ -11,6 +11,7 @@ use memmap2::MmapMut;
 
 use crate::{
     Error, QTensor, Result,
+    backend::WeightShape,
     parallel::{Grid, Parallel},
 };
 
@@ -72,9 +73,15 @@ fn group_rows<'a>(
 }
 
 impl Interleaved {
-    /// Whether integer products serve a tensor, and a layout helps them.
-    pub(in super::super) fn helps(tensor: &QTensor) -> bool {
-        tensor.format().panel.is_some()
+    /// Whether integer products serve tensors of a format, and a layout helps them.
+    pub(in super::super) fn helps(format: &Format) -> bool {
+        format.panel.is_some()
+    }
+
+    /// Bytes of a weight in this layout, at most `usize::MAX`.
+    pub(in super::super) fn bytes(shape: &WeightShape) -> usize {
+        let rows = shape.n.next_multiple_of(LANES).saturating_mul(shape.n_experts);
+        rows.saturating_mul(shape.row_bytes())
     }
 
     /// Re-lays a tensor on all threads, giving its pages back on the way.
