@@ -61,8 +61,12 @@ pub(crate) enum Command {
 }
 
 /// Short options of llama.cpp that have more than one letter, and what they are here.
-const SHORT_WORDS: [(&str, &str); 3] =
-    [("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"), ("-ub", "--ubatch-size")];
+const SHORT_WORDS: [(&str, &str); 4] = [
+    ("-ctk", "--cache-type-k"),
+    ("-ctv", "--cache-type-v"),
+    ("-ngl", "--n-gpu-layers"),
+    ("-ub", "--ubatch-size"),
+];
 
 /// The arguments of the program, with short words in their long form.
 pub(crate) fn arguments(typed: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {

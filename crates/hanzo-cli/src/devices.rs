@@ -110,7 +110,7 @@ fn gpus(environment: &Environment) -> Vec<Gpu> {
             vec![Gpu::None { api, reason: format!("not available: {reason}") }]
         }
     };
-    Device::gpus(&environment.gpu().driver).into_iter().flat_map(of_api).collect()
+    Device::gpus(&environment.gpu(None).driver).into_iter().flat_map(of_api).collect()
 }
 
 /// The rows of a GPU.

@@ -46,12 +46,14 @@ impl Environment {
         }
     }
 
-    /// Where a GPU's libraries may lie, and where its compiled kernels are kept.
-    pub(crate) fn gpu(&self) -> GpuOptions {
+    /// Where a GPU's libraries may lie, and where its compiled kernels are kept: below the folder of the models, which
+    /// `cache_dir` may name.
+    pub(crate) fn gpu(&self, cache_dir: Option<&Path>) -> GpuOptions {
         let below = |folder: &PathBuf| ["lib64", "lib", "bin"].map(|name| folder.join(name));
+        let cache_dir = cache_dir.map(Path::to_owned).or_else(|| self.hub.cache_dir().ok());
         let driver = DriverOptions {
             library_folders: self.toolkits.iter().flat_map(below).collect(),
-            kernel_cache: self.hub.cache_dir().ok().map(|folder| folder.join("kernels")),
+            kernel_cache: cache_dir.map(|folder| folder.join("kernels")),
         };
         GpuOptions { driver, ..GpuOptions::default() }
     }
@@ -83,6 +85,13 @@ fn colours(terminal: bool, no_color: Option<String>, term: Option<String>) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_are_kept_where_the_models_are() {
+        let kept = |cache_dir| Environment::read().gpu(cache_dir).driver.kernel_cache;
+        assert_eq!(kept(Some(Path::new("models"))).unwrap(), Path::new("models").join("kernels"));
+        assert_ne!(kept(None), kept(Some(Path::new("models"))));
+    }
 
     #[cfg(unix)]
     #[test]

@@ -1,6 +1,6 @@
 //! Finds a model by name, fetching it if need be, and shows how that goes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use hanzo_hub::{Event, Hub, HubConfig, ModelFiles};
@@ -20,6 +20,11 @@ pub(crate) struct HubArgs {
 }
 
 impl HubArgs {
+    /// The folder that was named.
+    pub(crate) fn cache_dir(&self) -> Option<&Path> {
+        self.cache_dir.as_deref()
+    }
+
     /// The hub that these arguments and the environment describe.
     pub(crate) fn hub(&self, environment: &Environment) -> Result<Hub> {
         let mut config = match &self.cache_dir {

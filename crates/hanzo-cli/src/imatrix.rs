@@ -8,11 +8,12 @@ use hanzo_ml::file::imatrix::Imatrix;
 use serde_json::json;
 
 use crate::{
+    compute::{ReadingArgs, Windowed},
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
     output::{note, print},
-    perplexity::{ReadingArgs, go_on, text},
+    perplexity::{go_on, text},
     progress::Progress,
     run::end_on_interrupt,
 };
@@ -110,7 +111,12 @@ impl Collected<'_> {
         let (tokens, bos) = score::tokenize(&args.reading.tokenizer(&file)?, &text)?;
         let size = args.ctx_size as usize;
         let windows = score::Windows::side_by_side(tokens, size, args.chunks.map(|n| n as usize), bos)?;
-        let mut decoder = args.reading.decoder(&file, size, 1)?;
+        let n_logit_rows = match args.process_output {
+            true => score::n_logit_rows(args.reading.ubatch_size, file.spec()?.vocab_size),
+            false => 0,
+        };
+        let asked = Windowed { size, n_together: 1, n_logit_rows };
+        let mut decoder = args.reading.decoder(&file, &asked, &args.hub, environment)?;
         let dataset = args.file.as_ref().map_or_else(|| "-".to_owned(), |path| path.display().to_string());
         self.datasets.push(dataset);
         let mut progress = Progress::new(windows.len(), "chunks", environment);

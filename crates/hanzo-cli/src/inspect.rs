@@ -7,13 +7,16 @@ mod text;
 
 use std::path::PathBuf;
 
-use crate::{environment::Environment, error::Result, output};
+use hanzo_engine::{LoadOptions, ModelFile, decoder::MemoryPlan};
+
+use crate::{compute::ComputeArgs, environment::Environment, error::Result, output};
 
 const EXAMPLES: &str = "\
 Examples:
   hanzo inspect model.gguf
   hanzo inspect folder-with-config-and-safetensors
   hanzo inspect --json model.gguf | jq .supported
+  hanzo inspect --plan -c 2048 model.gguf
 
 Only headers are read, never a weight.";
 
@@ -27,11 +30,36 @@ pub(crate) struct InspectArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Show what a run takes of memory too; the options below say which run
+    #[arg(long)]
+    plan: bool,
+    /// Context of that run [default: as trained, at most 4096]
+    #[arg(short, long, value_name = "N", requires = "plan")]
+    ctx_size: Option<usize>,
+    #[command(flatten)]
+    compute: ComputeArgs,
+}
+
+impl InspectArgs {
+    fn plan(&self, environment: &Environment) -> Result<MemoryPlan> {
+        let [cache_type_k, cache_type_v] = self.compute.cache_types();
+        let options = LoadOptions {
+            context: self.ctx_size,
+            cache_type_k,
+            cache_type_v,
+            devices: self.compute.devices(None, None, environment),
+            ..LoadOptions::default()
+        };
+        Ok(options.prepare(&ModelFile::open(&self.file)?)?.plan().clone())
+    }
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs, environment: &Environment) -> Result<()> {
     let facts = facts::gather(&args.file)?;
-    let shown = if args.json { json::render(&facts) } else { text::render(&facts, environment.colours) };
+    let plan = if args.plan { Some(args.plan(environment)?) } else { None };
+    let plan = plan.as_ref();
+    let shown =
+        if args.json { json::render(&facts, plan) } else { text::render(&facts, plan, environment.colours) };
     output::print(&shown)
 }

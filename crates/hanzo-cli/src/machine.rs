@@ -3,7 +3,7 @@
 use std::thread;
 
 use hanzo_ml::cpu::{Cpu, CpuOptions};
-use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use crate::error::Result;
 
@@ -37,29 +37,19 @@ impl Machine {
     /// # Errors
     /// If it starts no threads.
     pub(crate) fn look() -> Result<Self> {
-        let kinds = RefreshKind::nothing()
-            .with_cpu(CpuRefreshKind::nothing())
-            .with_memory(MemoryRefreshKind::nothing().with_ram());
+        let kinds = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
         // Systems that it does not know are no error: then less is known.
         let system = System::new_with_specifics(kinds).ok();
         let name = system.as_ref().and_then(|system| Some(system.cpus().first()?.brand().trim().to_owned()));
         let backend = Cpu::new(CpuOptions::default())?;
+        let memory = hanzo_ml::host::memory();
         Ok(Self {
             cpu: name.filter(|name| !name.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             physical_cores: System::physical_core_count().ok(),
             logical_cores: thread::available_parallelism().map_or(1, usize::from),
             threads: backend.n_threads(),
             instructions: backend.instructions(),
-            memory: system.as_ref().and_then(memory),
+            memory: memory.map(|m| Memory { total: m.total as u64, available: m.free as u64 }),
         })
     }
-}
-
-fn memory(system: &System) -> Option<Memory> {
-    let whole = Memory { total: system.total_memory(), available: system.available_memory() };
-    let limited = system.cgroup_limits().map(|limits| Memory {
-        total: whole.total.min(limits.total_memory),
-        available: whole.available.min(limits.free_memory),
-    });
-    Some(limited.unwrap_or(whole)).filter(|memory| memory.total > 0)
 }

@@ -5,25 +5,22 @@ use std::path::PathBuf;
 use clap::Args;
 use hanzo_engine::{
     CancelToken, ModelFile,
-    decoder::{Decoder, DecoderOptions},
-    load_tokenizer,
     score::{
         self, BaseReader, BaseWriter, Divergence, DivergenceSummary, Estimate, Mean, Percentile, Scorer,
         Windows, surprises,
     },
 };
-use hanzo_ml::{DType, cpu::Cpu};
 use serde_json::{Value, json};
 
 use crate::{
-    cpu::CpuArgs,
+    compute::{ReadingArgs, Windowed},
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
     input,
     output::print,
     progress::Progress,
-    run::{CacheType, end_on_interrupt},
+    run::end_on_interrupt,
 };
 
 const EXAMPLES: &str = "\
@@ -69,52 +66,6 @@ pub(crate) struct PerplexityArgs {
     hub: HubArgs,
 }
 
-/// How a text is read by a decoder.
-#[derive(Debug, Args)]
-pub(crate) struct ReadingArgs {
-    /// Rows of a step
-    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = crate::run::rows)]
-    ubatch_size: usize,
-    /// Threads [default: one per physical core]
-    #[arg(short, long, value_name = "N")]
-    threads: Option<usize>,
-    /// Element type of cached keys
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    cache_type_k: CacheType,
-    /// Element type of cached values
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    cache_type_v: CacheType,
-    #[command(flatten)]
-    cpu: CpuArgs,
-    /// Pre-tokenizer, where the file does not name a known one
-    #[arg(long, value_name = "NAME")]
-    pre: Option<String>,
-}
-
-impl ReadingArgs {
-    /// A model's vocabulary.
-    pub(crate) fn tokenizer(&self, file: &ModelFile) -> Result<hanzo_engine::text::Tokenizer> {
-        Ok(load_tokenizer(file, self.pre.as_deref())?)
-    }
-
-    /// A decoder that reads windows of `size` tokens, at most `n_together` at once.
-    pub(crate) fn decoder(&self, file: &ModelFile, size: usize, n_together: usize) -> Result<Decoder> {
-        let trained = file.spec()?.context_length;
-        if size > trained {
-            return Err(Error::failed(format!("chunks of {size} tokens exceed the {trained} of training")));
-        }
-        let options = DecoderOptions {
-            context: size,
-            n_sequences: n_together,
-            max_rows: self.ubatch_size,
-            cache_type_k: DType::from(self.cache_type_k),
-            cache_type_v: DType::from(self.cache_type_v),
-        };
-        let cpu = Cpu::new(self.cpu.options(self.threads))?;
-        Ok(Decoder::load(file, Box::new(cpu), options)?)
-    }
-}
-
 /// The text of `-f`, or standard input.
 pub(crate) fn text(file: Option<&PathBuf>, environment: &Environment) -> Result<String> {
     let text = match file {
@@ -143,7 +94,9 @@ pub(crate) fn run(args: &PerplexityArgs, environment: &Environment) -> Result<()
         (None, None) => Windows::side_by_side(tokens, size, n_max, bos)?,
     };
     let n_together = Scorer::n_together(windows.size(), args.reading.ubatch_size, vocab).min(windows.len());
-    let decoder = args.reading.decoder(&file, windows.size(), n_together)?;
+    let n_logit_rows = score::n_logit_rows(args.reading.ubatch_size, vocab);
+    let asked = Windowed { size: windows.size(), n_together, n_logit_rows };
+    let decoder = args.reading.decoder(&file, &asked, &args.hub, environment)?;
     let mut reading = Reading {
         model: &files.name,
         backend: decoder.backend_name(),

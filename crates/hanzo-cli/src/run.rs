@@ -6,22 +6,21 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use hanzo_engine::{
-    CancelToken, Engine, Event, FinishReason, Generation, LoadOptions, MemoryPlan, Model, ModelFile,
-    PromptStats, Request, Summary, load_template, text::EncodeOptions,
+    CancelToken, Engine, Event, FinishReason, Generation, LoadOptions, Model, ModelFile, PromptStats,
+    Request, Summary, load_template, text::EncodeOptions,
 };
-use hanzo_ml::{DType, Device};
-use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use crate::{
     chat,
-    cpu::CpuArgs,
+    compute::ReadingArgs,
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
     input,
+    loading::Loading,
     output::{note, print},
     prompt,
     sampling::SamplingArgs,
@@ -71,26 +70,8 @@ pub(crate) struct RunArgs {
     /// Context: tokens of prompt and answer together [default: as trained, at most 4096]
     #[arg(short, long, value_name = "N")]
     ctx_size: Option<usize>,
-    /// Rows of a step: the prompt is read in parts of so many tokens
-    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = rows)]
-    ubatch_size: usize,
-    /// Where to run: cpu, cuda:0, rocm:0, vulkan:0, metal:0 …
-    #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
-    device: Device,
-    /// Threads [default: one per physical core]
-    #[arg(short, long, value_name = "N")]
-    threads: Option<usize>,
-    /// Element type of cached keys
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    cache_type_k: CacheType,
-    /// Element type of cached values
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    cache_type_v: CacheType,
     #[command(flatten)]
-    cpu: CpuArgs,
-    /// Pre-tokenizer, where the file does not name a known one
-    #[arg(long, value_name = "NAME")]
-    pre: Option<String>,
+    reading: ReadingArgs,
     /// Print one JSON object at the end instead of streaming text
     #[arg(long)]
     json: bool,
@@ -106,34 +87,6 @@ pub(crate) struct RunArgs {
     hub: HubArgs,
 }
 
-/// Element types of the key/value cache.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(crate) enum CacheType {
-    F32,
-    F16,
-    Bf16,
-    Q8_0,
-}
-
-impl From<CacheType> for DType {
-    fn from(cache_type: CacheType) -> Self {
-        match cache_type {
-            CacheType::F32 => Self::F32,
-            CacheType::F16 => Self::F16,
-            CacheType::Bf16 => Self::BF16,
-            CacheType::Q8_0 => Self::Q8_0,
-        }
-    }
-}
-
-pub(crate) fn rows(text: &str) -> std::result::Result<usize, String> {
-    match text.parse() {
-        Ok(n @ 1..=65_536) => Ok(n),
-        _ => Err("not a number within 1 and 65536".to_owned()),
-    }
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
     let converses = converses(args, environment)?;
@@ -144,17 +97,12 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
     if let Some(option) = args.sampling.without_effect(&sampling) {
         note(&format!("--{option} has no effect on a greedy answer; --temp makes it another"));
     }
-    let options = load_options(args, environment);
-    let plan = MemoryPlan::new(&file, &options)?;
-    if args.verbose {
-        let (weights, cache) = (HumanBytes(plan.weight_bytes as u64), HumanBytes(plan.cache_bytes as u64));
-        note(&format!("memory: weights {weights} (mapped), cache {cache} for {} tokens", plan.context));
-    }
     let template = load_template(&file)?;
     if converses && template.is_none() {
         return Err(chat::no_template(&files.name));
     }
-    let model = Model::load(&file, &options)?;
+    let prepared = load_options(args, environment).prepare(&file)?;
+    let model = Loading::new(environment, args.verbose).model(prepared, args.reading.pre.as_deref())?;
     let template = template.filter(|_| converses);
     let ids = if template.is_some() { Vec::new() } else { encode(args, &prompt, &model)? };
     let backend = model.backend_name();
@@ -183,15 +131,15 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<()> {
 }
 
 fn load_options(args: &RunArgs, environment: &Environment) -> LoadOptions {
+    let reading = &args.reading;
+    let [cache_type_k, cache_type_v] = reading.compute.cache_types();
     LoadOptions {
         context: args.ctx_size,
-        max_rows: args.ubatch_size,
-        cache_type_k: args.cache_type_k.into(),
-        cache_type_v: args.cache_type_v.into(),
-        device: args.device,
-        cpu: args.cpu.options(args.threads),
-        gpu: environment.gpu(),
-        pre_tokenizer: args.pre.clone(),
+        max_rows: reading.ubatch_size,
+        cache_type_k,
+        cache_type_v,
+        devices: reading.compute.devices(reading.threads, Some(&args.hub), environment),
+        pre_tokenizer: reading.pre.clone(),
         ..LoadOptions::default()
     }
 }

@@ -40,6 +40,15 @@ fn the_table_is_markdown() {
 }
 
 #[test]
+fn a_device_map_is_taken_and_its_devices_are_the_backend() {
+    let output = bench(&["-p", "8", "-n", "0", "-r", "1", "--device-map", "cpu:1;cpu", "-o", "jsonl"]);
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(row["backend"], "CPU");
+    let output = bench(&["-p", "8", "-n", "0", "--device-map", "cpu:3"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("3 layers of a model that has 2"));
+}
+
+#[test]
 fn nothing_to_measure_is_a_usage_error() {
     for args in [&["-p", "0", "-n", "0"][..], &["-r", "0"], &["-b", "0"]] {
         let output = bench(args);

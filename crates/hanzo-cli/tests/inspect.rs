@@ -44,6 +44,29 @@ fn assert_refused(file: &Path, wanted: &str) {
 }
 
 #[test]
+fn a_plan_tells_what_a_run_takes() {
+    let file = testdata("tiny/with-vocab.gguf");
+    let output = hanzo(&["inspect", "--json", "--plan", "-c", "64", "--cache-type-k", "f32"], &file);
+    let facts: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let plan = &facts["plan"];
+    assert_eq!((&plan["context"], plan["devices"].as_array().unwrap().len()), (&64.into(), 1));
+    let device = &plan["devices"][0];
+    assert!(device["device"].as_str().unwrap().starts_with("cpu ("));
+    // 2 layers of 2 heads of 16 elements and 64 positions, keys of 4 bytes and values of 2.
+    assert_eq!((&device["layers"], &device["cache_bytes"]), (&2.into(), &(2 * 2 * 16 * 64 * 6).into()));
+    let bytes: u64 = facts["tensors"].as_array().unwrap().iter().map(|t| t["bytes"].as_u64().unwrap()).sum();
+    let of = |name: &str| device[name].as_u64().unwrap();
+    assert!(of("weights_bytes") + of("mapped_bytes") >= bytes && of("workspace_bytes") > 0, "{device}");
+    assert!(inspect_json(&file)["plan"].is_null());
+    let text = hanzo(&["inspect", "--plan", "-c", "64"], &file);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("memory, with a context of 64") && text.contains("workspace"), "{text}");
+    // The context of a run that nobody asked for.
+    assert_eq!(hanzo(&["inspect", "-c", "64"], &file).status.code(), Some(2));
+    assert_eq!(hanzo(&["inspect", "--plan", "-c", "999999"], &file).status.code(), Some(1));
+}
+
+#[test]
 fn a_gguf_file_and_a_folder_tell_the_same_facts() {
     let config: Json =
         serde_json::from_slice(&fs::read(testdata("tiny/llama/config.json")).unwrap()).unwrap();

@@ -156,6 +156,32 @@ fn the_memory_plan_follows_context_and_cache_types() {
 }
 
 #[test]
+fn a_model_is_spread_over_devices() {
+    for args in [
+        ["-ngl", "0"],
+        ["-ngl", "-1"],
+        ["-ngl", "auto"],
+        ["--n-gpu-layers", "all"],
+        ["--device-map", "cpu:1;cpu"],
+        ["--device-map", "cpu:2"],
+    ] {
+        assert_eq!(run(&[&args[..], &["Hello?"]].concat(), "").good(), format!("{}\n", answer()), "{args:?}");
+    }
+    for (args, code, wanted) in [
+        (&["-ngl", "1"][..], 1, "n-gpu-layers 1: the device is cpu"),
+        (&["-ngl", "x"], 2, "n-gpu-layers `x`"),
+        (&["--device-map", "0:1;cpu"], 1, "0 is the number of a GPU, but device is cpu"),
+        (&["--device-map", "cpu:3"], 1, "device-map `cpu:3`: 3 layers of a model that has 2"),
+        (&["--device-map", "cpu;cpu:1"], 2, "only the last may"),
+        (&["--device-map", "rocm:99:1;cpu"], 1, "rocm"),
+        (&["--device-map", "cpu", "-ngl", "1"], 2, "cannot be used with"),
+    ] {
+        let error = run(&[args, &["Hello?"]].concat(), "").bad(code);
+        assert!(error.contains(wanted), "{args:?}: {error}");
+    }
+}
+
+#[test]
 fn details_go_to_standard_error() {
     let done = run(&["-v", "Hello?"], "");
     for wanted in ["memory: weights", "tok/s", "first token after"] {

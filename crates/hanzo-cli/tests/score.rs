@@ -279,6 +279,8 @@ fn impossible_readings_are_refused() {
         (&["-c", "32", "--ppl-stride", "32"], 1, "stride 32"),
         (&["-c", "32", "--save-all-logits", "no/such/folder/x"], 1, "no/such/folder"),
         (&["--kl-divergence"], 2, "--kl-divergence"),
+        (&["-c", "32", "--device", "rocm:99"], 1, "rocm"),
+        (&["-c", "32", "--device-map", "cpu:99"], 1, "99 layers of a model that has"),
     ] {
         let all = [&["perplexity", &model, "-f", &text], args].concat();
         let error = home.run(&all).bad(code);

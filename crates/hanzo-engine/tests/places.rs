@@ -200,6 +200,11 @@ fn null(bytes: usize) -> (Box<dyn Backend>, Records) {
     (Box::new(Gpu::new(Box::new(null), GpuOptions::default()).unwrap()), records)
 }
 
+/// The name of a GPU, for a map of devices that are others.
+fn a_gpu() -> Device {
+    "vulkan:0".parse().unwrap()
+}
+
 const LARGE: usize = 1 << 40;
 
 fn plan_options() -> DecoderOptions {
@@ -208,7 +213,7 @@ fn plan_options() -> DecoderOptions {
 
 /// What is prepared on a GPU of so many bytes and a CPU of others.
 fn prepare(file: &ModelFile, split: Split, gpu_bytes: usize, cpu_bytes: usize) -> Result<Prepared<'_>> {
-    let devices = Devices { device: Device::Vulkan(0), split, ..Devices::default() };
+    let devices = Devices { device: a_gpu(), split, ..Devices::default() };
     let open = |device| Ok(null(if device == Device::Cpu { cpu_bytes } else { gpu_bytes }).0);
     Prepared::open_with(file, &devices, plan_options(), 4, open)
 }
@@ -338,7 +343,7 @@ fn what_does_not_fit_is_refused_with_its_numbers() {
     assert!(error(Split::All, tables + 4096, LARGE).contains("--device cpu"));
     // Where the context is what is too large, a smaller one is told.
     let small = {
-        let devices = Devices { device: Device::Vulkan(0), split: Split::All, ..Devices::default() };
+        let devices = Devices { device: a_gpu(), split: Split::All, ..Devices::default() };
         let options = DecoderOptions { context: 256, ..plan_options() };
         let plan = Prepared::open_with(&file, &devices, options, 4, |_| Ok(null(LARGE).0)).unwrap();
         plan.plan().devices[0].own_bytes()

@@ -65,14 +65,12 @@ impl Device {
         let drivers = Kind::ALL.into_iter().map(|kind| (kind.name(), Driver::list(kind, options)));
         drivers.chain(Api::ALL.into_iter().map(|api| (api.name(), api.list()))).collect()
     }
-}
 
-impl Device {
     /// The device of another number behind the same API; `None` for the processor, which has no numbers.
     pub fn sibling(self, index: usize) -> Option<Self> {
         match self {
             Self::Cpu => None,
-            Self::Vulkan(_) => Some(Self::Vulkan(index)),
+            Self::Wgpu { api, .. } => Some(Self::Wgpu { api, index }),
             Self::Driver { kind, .. } => Some(Self::Driver { kind, index }),
         }
     }

@@ -12,18 +12,18 @@ use std::time::Instant;
 use clap::Args;
 use hanzo_engine::{
     ModelFile,
-    decoder::{Chunk, Decoder, DecoderOptions, Rows},
+    decoder::{Chunk, Decoder, DecoderOptions, DevicePlan, MemoryPlan, Prepared, Rows},
     sample::{Sampler, SamplingParams},
 };
-use hanzo_ml::{DType, Device, cpu::Cpu};
+use hanzo_ml::cpu::Cpu;
 
 use crate::{
-    cpu::CpuArgs,
+    compute::ComputeArgs,
     environment::Environment,
     error::{Error, Result},
     fetch::HubArgs,
+    loading::Loading,
     output::{note, print},
-    run::CacheType,
 };
 use plan::{Format, Setting, Test};
 use table::{Row, Subject};
@@ -63,23 +63,14 @@ pub(crate) struct BenchArgs {
         default_value = "512"
     )]
     ubatch_size: Vec<usize>,
-    /// Where to run: cpu, cuda:0, rocm:0, vulkan:0, metal:0 …
-    #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
-    device: Device,
     /// Threads [default: one per physical core]
     #[arg(short, long, value_name = "N,…", value_delimiter = ',')]
     threads: Vec<usize>,
     /// Repetitions of each test
     #[arg(short, long, value_name = "N", default_value_t = 5)]
     repetitions: usize,
-    /// Element type of cached keys
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    cache_type_k: CacheType,
-    /// Element type of cached values
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    cache_type_v: CacheType,
     #[command(flatten)]
-    cpu: CpuArgs,
+    compute: ComputeArgs,
     /// Form of the results
     #[arg(short, long, value_name = "FORM", default_value = "md")]
     output: Format,
@@ -122,8 +113,7 @@ fn subject(args: &BenchArgs, file: &ModelFile, name: &str) -> Result<Subject> {
     let millions = n_params as f64 / 1e6;
     let size =
         if millions < 1000.0 { format!("{millions:.0}M") } else { format!("{:.1}B", millions / 1000.0) };
-    let cache_types =
-        [args.cache_type_k, args.cache_type_v].map(|t| format!("{:?}", DType::from(t)).to_lowercase());
+    let cache_types = args.compute.cache_types().map(|dtype| format!("{dtype:?}").to_lowercase());
     Ok(Subject {
         path: name.to_owned(),
         name: format!("{} {size} {format}", file.family()?.name),
@@ -140,17 +130,20 @@ fn measure(
     setting: Setting,
     test: Test,
 ) -> Result<Row> {
-    let cpu = args.cpu.options(setting.threads);
-    let n_threads = Cpu::new(cpu)?.n_threads();
-    let backend = args.device.open(cpu, environment.gpu())?;
+    let devices = args.compute.devices(setting.threads, Some(&args.hub), environment);
+    let n_threads = Cpu::new(devices.cpu)?.n_threads();
+    let [cache_type_k, cache_type_v] = args.compute.cache_types();
     let options = DecoderOptions {
         context: test.depth + test.n_tokens(),
         n_sequences: 1,
         max_rows: setting.batch.min(setting.ubatch),
-        cache_type_k: args.cache_type_k.into(),
-        cache_type_v: args.cache_type_v.into(),
+        cache_type_k,
+        cache_type_v,
     };
-    let mut bench = Bench { decoder: Decoder::load(file, backend, options)?, rows: options.max_rows };
+    let prepared = Prepared::new(file, &devices, options, 1)?;
+    let backend = backends(prepared.plan());
+    let decoder = Loading::new(environment, false).load(prepared)?;
+    let mut bench = Bench { decoder, rows: options.max_rows };
     let mut seconds = Vec::with_capacity(args.repetitions);
     for repetition in 0..=args.repetitions {
         if environment.bars {
@@ -161,7 +154,13 @@ fn measure(
             seconds.push(time);
         }
     }
-    Ok(Row { test, setting, backend: args.device.to_string().to_uppercase(), n_threads, seconds })
+    Ok(Row { test, setting, backend, n_threads, seconds })
+}
+
+/// The devices in a column: `CPU`, `CUDA:0+CPU`.
+fn backends(plan: &MemoryPlan) -> String {
+    let name = |device: &DevicePlan| device.device.split(' ').next().unwrap_or_default().to_uppercase();
+    plan.devices.iter().map(name).collect::<Vec<_>>().join("+")
 }
 
 /// A decoder under test.

@@ -43,7 +43,8 @@ fn chat(context: usize) -> Chat {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../testdata/tiny/with-vocab.gguf"].iter().collect();
     let file = ModelFile::open(&path).unwrap();
     let cpu = hanzo_ml::cpu::CpuOptions { threads: Some(1), ..Default::default() };
-    let options = LoadOptions { context: Some(context), cpu, ..LoadOptions::default() };
+    let devices = hanzo_engine::decoder::Devices { cpu, ..Default::default() };
+    let options = LoadOptions { context: Some(context), devices, ..LoadOptions::default() };
     let model = Model::load(&file, &options).unwrap();
     let request = Request {
         prompt: vec![],

@@ -1,10 +1,12 @@
 //! The facts for programs. Fields are only ever added.
 
+use hanzo_engine::decoder::MemoryPlan;
 use serde_json::{Value as Json, json};
 
 use super::facts::{Entry, Facts, Shown};
+use crate::loading;
 
-pub(super) fn render(facts: &Facts) -> String {
+pub(super) fn render(facts: &Facts, plan: Option<&MemoryPlan>) -> String {
     let tensors: Vec<Json> = facts
         .tensors
         .iter()
@@ -17,7 +19,7 @@ pub(super) fn render(facts: &Facts) -> String {
             json!({ "type": kind, "tensors": total.n_tensors, "bytes": total.bytes, "parameters": total.n_params })
         })
         .collect();
-    let object = json!({
+    let mut object = json!({
         "path": facts.path.to_string_lossy(),
         "container": facts.container,
         "files": facts.n_files,
@@ -31,6 +33,9 @@ pub(super) fn render(facts: &Facts) -> String {
         "metadata": facts.metadata.iter().map(entry).collect::<Vec<_>>(),
         "tensors": tensors,
     });
+    if let Some(plan) = plan {
+        object["plan"] = loading::as_json(plan);
+    }
     format!("{object:#}\n")
 }
 

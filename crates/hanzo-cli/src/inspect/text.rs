@@ -1,5 +1,7 @@
 //! The facts for people: a summary, then tables.
 
+use hanzo_engine::decoder::MemoryPlan;
+use indicatif::HumanBytes;
 use serde_json::Value as Json;
 
 use super::facts::{Entry, Facts, Shown};
@@ -11,10 +13,14 @@ const ELEM_CHARS_MAX: usize = 24;
 /// Widest column of names; longer ones stick out.
 const NAME_CHARS_MAX: usize = 48;
 
-pub(super) fn render(facts: &Facts, colours: bool) -> String {
+pub(super) fn render(facts: &Facts, plan: Option<&MemoryPlan>, colours: bool) -> String {
     let mut out = String::new();
     summary(&mut out, facts, colours);
     let title = |text: String| styled(&text, Style::Title, colours);
+    if let Some(plan) = plan {
+        line(&mut out, &["", &title(format!("memory, with a context of {}", plan.context))]);
+        table(&mut out, &plan_rows(plan));
+    }
     line(&mut out, &["", &title("bytes by type".into())]);
     table(&mut out, &by_type_rows(facts));
     line(&mut out, &["", &title(format!("metadata ({})", facts.metadata.len()))]);
@@ -43,6 +49,25 @@ fn summary(out: &mut String, facts: &Facts, colours: bool) {
         ("supported", if reason.is_empty() { supported } else { format!("{supported}: {reason}") }),
     ];
     table(out, &rows.map(|(name, value)| vec![name.to_owned(), value]));
+}
+
+fn plan_rows(plan: &MemoryPlan) -> Vec<Vec<String>> {
+    let head = ["layers", "weights", "mapped", "cache", "workspace", "in all", "free", "device"];
+    let bytes = |n: usize| HumanBytes(n as u64).to_string();
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(plan.devices.iter().map(|device| {
+        vec![
+            device.n_layers.to_string(),
+            bytes(device.weights.own),
+            bytes(device.weights.mapped),
+            bytes(device.cache_bytes),
+            bytes(device.workspace_bytes),
+            bytes(device.own_bytes()),
+            device.memory.map_or("not known".to_owned(), |memory| bytes(memory.free)),
+            device.device.clone(),
+        ]
+    }));
+    rows
 }
 
 fn by_type_rows(facts: &Facts) -> Vec<Vec<String>> {
