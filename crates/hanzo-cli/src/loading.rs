@@ -109,7 +109,11 @@ pub(crate) fn lines(plan: &MemoryPlan) -> Vec<String> {
 
 fn line(device: &DevicePlan, context: usize, spread: bool) -> String {
     let bytes = |n: usize| HumanBytes(n as u64);
-    let layers = if spread { format!("{} layers: ", device.n_layers) } else { String::new() };
+    let layers = match device.n_layers {
+        _ if !spread => String::new(),
+        1 => "1 layer: ".to_owned(),
+        n => format!("{n} layers: "),
+    };
     let weights = match (device.weights.own, device.weights.mapped) {
         (own, 0) => bytes(own).to_string(),
         (own, mapped) => format!("{} and {} mapped", bytes(own), bytes(mapped)),

@@ -59,14 +59,25 @@ pub(super) struct Linear {
     pub bias: Option<Buffer>,
 }
 
+/// What a weight is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Products.
+    Product,
+    /// Rows that are looked up.
+    Table,
+    /// An embedding that is the output matrix too.
+    Both,
+}
+
 /// What takes the tensors of a model.
 pub(super) trait Shelf {
-    /// Takes a weight, or a `table` of which only rows are looked up.
+    /// Takes a weight.
     fn weight(
         &mut self,
         place: usize,
         shape: &WeightShape,
-        table: bool,
+        purpose: Purpose,
         read: &dyn Fn() -> Result<QTensor>,
     ) -> Result<Weight>;
 
@@ -86,11 +97,14 @@ impl Shelf for Shelves<'_> {
         &mut self,
         place: usize,
         shape: &WeightShape,
-        table: bool,
+        purpose: Purpose,
         read: &dyn Fn() -> Result<QTensor>,
     ) -> Result<Weight> {
         let (backend, tensor) = (&mut self.backends[place], read()?);
-        let weight = if table { backend.load_table(&tensor)? } else { backend.load(&tensor)? };
+        let weight = match purpose {
+            Purpose::Product | Purpose::Both => backend.load(&tensor)?,
+            Purpose::Table => backend.load_table(&tensor)?,
+        };
         (self.progress)(shape.file_bytes());
         Ok(weight)
     }
@@ -114,10 +128,10 @@ pub(super) fn load(
     let mut loader = Loader { layout, file, shelf, at, names: Vec::new() };
     let tied = loader.layout.get(Slot::Output, 0).is_none();
     let (embedding, output) = if tied && placement.head == placement.embedding {
-        let both = loader.matrix(Slot::TokenEmbedding, 0)?;
+        let both = loader.weight(Slot::TokenEmbedding, 0, Purpose::Both)?;
         (both.clone(), both)
     } else {
-        let embedding = loader.table(Slot::TokenEmbedding, 0)?;
+        let embedding = loader.weight(Slot::TokenEmbedding, 0, Purpose::Table)?;
         loader.at = placement.head;
         (embedding, loader.matrix(if tied { Slot::TokenEmbedding } else { Slot::Output }, 0)?)
     };
@@ -180,20 +194,15 @@ impl Loader<'_> {
     }
 
     fn matrix(&mut self, slot: Slot, l: usize) -> Result<Weight> {
-        self.weight(slot, l, false)
+        self.weight(slot, l, Purpose::Product)
     }
 
-    /// A matrix of which only rows are looked up.
-    fn table(&mut self, slot: Slot, l: usize) -> Result<Weight> {
-        self.weight(slot, l, true)
-    }
-
-    fn weight(&mut self, slot: Slot, l: usize, table: bool) -> Result<Weight> {
+    fn weight(&mut self, slot: Slot, l: usize, purpose: Purpose) -> Result<Weight> {
         let (file, absent) = (self.file, || absent(slot, l));
         let found = self.layout.get(slot, l).ok_or_else(absent)?;
         let info = found.names.first().and_then(|name| file.tensors().info(name)).ok_or_else(absent)?;
         let shape = WeightShape::new(info.format, &found.shape).ok_or_else(absent)?;
-        let weight = self.shelf.weight(self.at, &shape, table, &|| read(file, found))?;
+        let weight = self.shelf.weight(self.at, &shape, purpose, &|| read(file, found))?;
         let name = self.gguf_name(slot, l)?;
         self.names.push(Named { place: self.at, weight: weight.clone(), name });
         Ok(weight)

@@ -10,7 +10,7 @@ use hanzo_ml::{
 
 use super::{
     Chunk, Decoder, DecoderOptions, Placement, Rows,
-    load::{self, Shelf},
+    load::{self, Purpose, Shelf},
 };
 use crate::{Error, Result, cache::Cache, model_file::ModelFile, spec::DecoderSpec};
 
@@ -142,10 +142,16 @@ impl Shelf for Counted<'_> {
         &mut self,
         place: usize,
         shape: &WeightShape,
-        table: bool,
+        purpose: Purpose,
         _read: &dyn Fn() -> Result<QTensor>,
     ) -> Result<Weight> {
-        self.weights[place] += self.rules[place].footprint(shape, table);
+        let (rules, table) = (self.rules[place], purpose == Purpose::Table);
+        let mut footprint = rules.footprint(shape, table);
+        if purpose == Purpose::Both {
+            // Rows are looked up in the file where a copy serves products alone.
+            footprint.mapped = footprint.mapped.max(rules.footprint(shape, true).mapped);
+        }
+        self.weights[place] += footprint;
         Ok(shape.unloaded())
     }
 

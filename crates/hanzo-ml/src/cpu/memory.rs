@@ -18,6 +18,11 @@ const POOL_BYTES_MAX: usize = 64 << 20;
 /// A reused buffer may be this many times larger than asked for.
 const WASTE_MAX: usize = 2;
 
+/// Buffers of fewer bytes are taken without a question, as every other piece of memory is: an allocator would keep the piece
+/// that was asked for, and clear it, page after page, when it is taken. glibc gives larger ones back to the system at once
+/// (`DEFAULT_MMAP_THRESHOLD_MAX` in mallopt(3)).
+const ASK_BYTES_MIN: usize = 32 << 20;
+
 /// Bytes of a cache line.
 const ALIGN: usize = 64;
 
@@ -44,8 +49,10 @@ impl<T: Copy + Default> Aligned<T> {
     pub(super) fn new(len: usize) -> Result<Self> {
         // `vec!` of zeros takes untouched pages from the system but aborts without memory: ask first.
         let spare = ALIGN / size_of::<T>();
-        let ok = len.checked_add(spare).is_some_and(|all| Vec::<T>::new().try_reserve_exact(all).is_ok());
-        if !ok {
+        let all = len.checked_add(spare).filter(|all| all.checked_mul(size_of::<T>()).is_some());
+        let is_small = |all: usize| all * size_of::<T>() < ASK_BYTES_MIN;
+        let ok = |all: usize| is_small(all) || Vec::<T>::new().try_reserve_exact(all).is_ok();
+        if !all.is_some_and(ok) {
             return Err(Error::op("alloc", format!("no memory for {len} elements")));
         }
         Ok(Self::zeros(len))
