@@ -101,7 +101,8 @@ impl Check {
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs, environment: &Environment) -> Result<()> {
     if args.numerics {
-        return numerics::run(args.device, args.json, environment);
+        let gpu = environment.gpu(args.hub.cache_dir());
+        return numerics::run(args.device, args.json, &gpu, environment);
     }
     let machine = Machine::look()?;
     let mut checks = vec![processor(&machine), memory(&machine)];

@@ -2,6 +2,7 @@
 
 use hanzo_ml::{
     Device,
+    gpu::GpuOptions,
     numerics::{self, Depth, Processor, Report, Subject},
 };
 use serde_json::{Value as Json, json};
@@ -14,11 +15,16 @@ use crate::{
 };
 
 /// Checks one device, or all that are found.
-pub(super) fn run(device: Option<Device>, as_json: bool, environment: &Environment) -> Result<()> {
-    let devices = device.map_or_else(|| found(environment), |device| vec![device]);
+pub(super) fn run(
+    device: Option<Device>,
+    as_json: bool,
+    gpu: &GpuOptions,
+    environment: &Environment,
+) -> Result<()> {
+    let devices = device.map_or_else(|| found(gpu), |device| vec![device]);
     let mut reports = Vec::with_capacity(devices.len());
     for device in devices {
-        reports.push(check(device, environment)?);
+        reports.push(check(device, gpu, environment)?);
     }
     let shown = if as_json {
         format!("{:#}\n", reports.iter().map(report_as_json).collect::<Json>())
@@ -35,17 +41,16 @@ pub(super) fn run(device: Option<Device>, as_json: bool, environment: &Environme
 }
 
 /// The processor, and every GPU that can be used.
-fn found(environment: &Environment) -> Vec<Device> {
-    let gpus =
-        Device::gpus(&environment.gpu().driver).into_iter().filter_map(|(_, found)| found.ok()).flatten();
+fn found(gpu: &GpuOptions) -> Vec<Device> {
+    let gpus = Device::gpus(&gpu.driver).into_iter().filter_map(|(_, found)| found.ok()).flatten();
     let usable = gpus.filter(|gpu| gpu.unusable.is_none()).filter_map(|gpu| gpu.device.parse().ok());
     [Device::Cpu].into_iter().chain(usable).collect()
 }
 
-fn check(device: Device, environment: &Environment) -> Result<Report> {
+fn check(device: Device, gpu: &GpuOptions, environment: &Environment) -> Result<Report> {
     let mut subject: Box<dyn Subject> = match device {
         Device::Cpu => Box::new(Processor::new(None)?),
-        _ => Box::new(device.open_gpu(environment.gpu())?),
+        _ => Box::new(device.open_gpu(gpu.clone())?),
     };
     let name = subject.backend().name();
     note(&format!("checking {name}"));
