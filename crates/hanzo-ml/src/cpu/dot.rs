@@ -47,6 +47,29 @@ pub(super) fn dots<S: Simd, const M: usize, const N: usize>(
     sums(s, &acc)
 }
 
+/// `N` dot products at the same time, of `len` vectors each: as many chains of additions keep the units busy where there is
+/// one row of activations, whose stretches these are.
+///
+/// # Panics
+/// If a row is shorter: a bug of the caller.
+#[inline(always)]
+pub(super) fn dots_apart<S: Simd, const N: usize>(
+    s: S,
+    x: [&[Lanes]; N],
+    w: [&[Lanes]; N],
+    len: usize,
+) -> [f32; N] {
+    let (x, w) = (x.map(|x| &x[..len]), w.map(|w| &w[..len]));
+    let mut acc = [[s.splat(0.0); N]];
+    for k in 0..len {
+        for n in 0..N {
+            acc[0][n] = s.fma(s.load(&x[n][k]), s.load(&w[n][k]), acc[0][n]);
+        }
+    }
+    let [sums] = sums(s, &acc);
+    sums
+}
+
 /// The sum of each accumulator, four at a time.
 #[inline(always)]
 fn sums<S: Simd, const M: usize, const N: usize>(s: S, acc: &[[S::V; N]; M]) -> [[f32; N]; M] {

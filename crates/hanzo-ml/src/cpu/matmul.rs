@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::{
     Activations, Cpu,
-    dot::{K_BLOCK, dots},
+    dot::{K_BLOCK, dots, dots_apart},
     int8::{Meeting, Rows},
     memory::Aligned,
     simd::{Kernel, LANES, Lanes, Simd},
@@ -84,7 +84,7 @@ struct ColumnTile<'a, R> {
 
 impl<R: Fn(usize) -> usize> ColumnTile<'_, R> {
     /// Decodes elements `k..k + len` of each weight row into the panel, filled up with zeros to whole vectors.
-    fn decode(panel: &mut Panel, weight: &QTensor, rows: Range<usize>, k: usize, len: usize) {
+    fn decode(panel: &mut [PanelRow], weight: &QTensor, rows: Range<usize>, k: usize, len: usize) {
         let format = weight.format();
         let row_bytes = weight.row_elems() / format.block_elems * format.block_bytes;
         let (skip, take) = (k / format.block_elems, len / format.block_elems);
@@ -128,6 +128,44 @@ struct At {
     len: usize,
 }
 
+impl<R: Fn(usize) -> usize> ColumnTile<'_, R> {
+    /// One row of activations: each row of the weight is read from its first byte to its last, which is how memory is
+    /// fast; the rows of the panel are its stretches.
+    #[inline(always)]
+    fn run_row<S: Simd>(&mut self, s: S, panel: &mut Panel) {
+        /// Stretches that are summed at the same time.
+        const CHAINS: usize = 4;
+        let k_all = self.weight.row_elems();
+        let x = &self.x[(self.row)(0) * k_all.div_ceil(LANES)..];
+        for column in 0..self.columns {
+            let row = self.first + column;
+            for first in (0..k_all).step_by(COLUMNS * K_BLOCK) {
+                let end = k_all.min(first + COLUMNS * K_BLOCK);
+                let len = |k: usize| K_BLOCK.min(end - k);
+                for (to, k) in panel.iter_mut().zip((first..end).step_by(K_BLOCK)) {
+                    Self::decode(std::slice::from_mut(to), self.weight, row..row + 1, k, len(k));
+                }
+                let at = |k: usize| &x[k / LANES..];
+                let mut w = panel.iter();
+                let mut k = first;
+                while k + CHAINS * K_BLOCK <= end
+                    && let [Some(a), Some(b), Some(c), Some(d)] = [w.next(), w.next(), w.next(), w.next()]
+                {
+                    let x = [at(k), at(k + K_BLOCK), at(k + 2 * K_BLOCK), at(k + 3 * K_BLOCK)];
+                    for sum in dots_apart(s, x, [&a[..], &b[..], &c[..], &d[..]], K_BLOCK / LANES) {
+                        self.totals[0][column] += sum;
+                    }
+                    k += CHAINS * K_BLOCK;
+                }
+                for (k, w) in (k..end).step_by(K_BLOCK).zip(w) {
+                    let [sum] = dots_apart(s, [at(k)], [&w[..]], len(k).div_ceil(LANES));
+                    self.totals[0][column] += sum;
+                }
+            }
+        }
+    }
+}
+
 impl<R: Fn(usize) -> usize> Kernel for ColumnTile<'_, R> {
     type Output = ();
 
@@ -140,6 +178,9 @@ impl<R: Fn(usize) -> usize> Kernel for ColumnTile<'_, R> {
         };
         self.totals.fill([0.0; COLUMNS]);
         let rows = self.totals.len();
+        if rows == 1 {
+            return self.run_row(s, panel);
+        }
         for k in (0..k_all).step_by(K_BLOCK) {
             let len = K_BLOCK.min(k_all - k);
             Self::decode(panel, self.weight, self.first..self.first + self.columns, k, len);
