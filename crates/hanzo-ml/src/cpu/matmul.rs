@@ -218,7 +218,11 @@ pub(super) fn store<const N: usize>(
             Some(bias) => {
                 out.iter_mut().zip(totals).zip(&bias[cols.clone()]).for_each(|((o, t), b)| *o = t + b)
             }
-            None => out.copy_from_slice(&totals[..out.len()]),
+            // A length that is known is two moves, not a call.
+            None => match out.first_chunk_mut::<N>() {
+                Some(out) => *out = *totals,
+                None => out.copy_from_slice(&totals[..out.len()]),
+            },
         }
     }
 }
