@@ -7,7 +7,7 @@
 //! * [`limits`]: what the machine can do at most, measured.
 //! * [`numerics`]: whether a device computes what it should.
 //! * [`host`]: the machine's memory.
-//! * [`parallel`]: the only place that starts threads.
+//! * [`parallel`]: the only place that starts threads for computing.
 //!
 //! Knows nothing of architectures, tokenizers or requests.
 
