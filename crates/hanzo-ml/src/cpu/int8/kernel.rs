@@ -251,8 +251,8 @@ fn dots<L: Int8, const ADDS: usize, const N: usize, const V: usize, const C: usi
                 }
             }
         }
-    } else if ADDS > 0 {
-        for run in 0..keep_loop::<L>(N / ADDS) {
+    } else if let Some(n_runs) = N.checked_div(ADDS) {
+        for run in 0..keep_loop::<L>(n_runs) {
             let start = (first + run * ADDS) % (WORDS * PANEL_GROUPS);
             for v in 0..V {
                 for c in 0..C {
