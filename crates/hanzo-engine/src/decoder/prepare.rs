@@ -205,7 +205,7 @@ impl Chooser<'_> {
         let shorter = shorter.find(|&context| fits(DecoderOptions { context, ..self.options }));
         advice.extend(shorter.map(|n| format!("a smaller context (--ctx-size {n})")));
         let small = DecoderOptions { cache_type_k: DType::Q8_0, cache_type_v: DType::Q8_0, ..self.options };
-        if on_cpu && check_cache_types(self.spec, &small).is_ok() && fits(small) {
+        if check_cache_types(self.spec, &small).is_ok() && fits(small) {
             advice.push("--cache-type-k q8_0 --cache-type-v q8_0".to_owned());
         }
         if on_cpu && self.devices.cpu.repack && self.devices.cpu.activations == Activations::Int8 {
