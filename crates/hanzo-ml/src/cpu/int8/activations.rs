@@ -278,8 +278,39 @@ impl Quantised {
         ActivationRow { stretches: &self.stretches, n_rows: self.rows, row, refinements }
     }
 
-    /// The blocks of all rows that meet one panel.
-    pub(super) fn stretch(&self, idx: usize) -> &[Stretch] {
-        &self.stretches[idx * self.rows..][..self.rows]
+    /// Some rows side by side: as they lie, if they follow each other, else copies in `gathered`.
+    pub(super) fn company<'a>(
+        &'a self,
+        rows: &[(usize, usize)],
+        gathered: &'a mut Vec<Stretch>,
+    ) -> Company<'a> {
+        let Self { stretches, rows: n_rows, .. } = self;
+        let first = rows.first().map_or(0, |row| row.1);
+        if (first..).zip(rows).all(|(next, row)| next == row.1) {
+            return Company { stretches, n_rows: *n_rows, first, len: rows.len() };
+        }
+        gathered.clear();
+        for of_all in stretches.chunks_exact(*n_rows) {
+            gathered.extend(rows.iter().map(|row| of_all[row.1]));
+        }
+        Company { stretches: gathered, n_rows: rows.len(), first: 0, len: rows.len() }
+    }
+}
+
+/// Rows of activations that lie side by side, so that their addresses differ by constants.
+#[derive(Clone, Copy)]
+pub(super) struct Company<'a> {
+    /// `[stretch][n_rows]`.
+    stretches: &'a [Stretch],
+    n_rows: usize,
+    /// The first row, and their number.
+    first: usize,
+    len: usize,
+}
+
+impl<'a> Company<'a> {
+    /// The blocks of the rows that meet one panel.
+    pub(super) fn stretch(&self, idx: usize) -> &'a [Stretch] {
+        &self.stretches[idx * self.n_rows + self.first..][..self.len]
     }
 }

@@ -1,4 +1,4 @@
-//! The product of sixteen rows of a weight with rows of activations, written once for every instruction set.
+//! The product of some rows of a weight with rows of activations, written once for every instruction set.
 
 use std::hint::black_box;
 
@@ -6,20 +6,24 @@ use hanzo_quant::{GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, Stretch};
 
 use super::{
     COLUMNS, Meeting, Rows,
-    activations::Quantised,
+    activations::{Company, Quantised},
     level::{Int8, Int8Kernel, Int8Level},
 };
 
 /// Words of a block of 32.
 const WORDS: usize = GROUP / 4;
 
-/// `totals[i][c] = x[rows[i]] · weight[first + c]`; columns past the matrix's end are meaningless.
+/// `totals[p][i][c] = x[rows[i]] · weight[first + 16p + c]`; columns past the matrix's end are meaningless.
 pub(super) struct Columns<'a> {
     pub weight: &'a Rows<'a>,
     pub first: usize,
+    /// All rows of activations, for what was refined of them.
     pub x: &'a Quantised,
+    /// The meeting's.
+    pub company: Company<'a>,
     pub meeting: &'a Meeting<'a>,
-    pub panels: &'a mut [Panel; 2],
+    /// Two for each sixteen rows of the weight. All of them and a few rows of activations stay in a thread's L1 cache.
+    pub panels: &'a mut [[Panel; 2]],
     pub blocks: &'a mut Vec<u8>,
     pub totals: &'a mut [[f32; COLUMNS]],
     /// Scratch, as long.
@@ -84,32 +88,44 @@ impl Columns<'_> {
         mut self,
         l: L,
     ) {
-        let Meeting { matrix, rows } = *self.meeting;
         self.totals.fill([0.0; COLUMNS]);
         self.rests.fill([0.0; COLUMNS]);
         for stretch in 0..self.weight.k().div_ceil(PANEL_ELEMS) {
-            let n_groups = self.fill(matrix, stretch);
-            let x = self.x.stretch(stretch);
-            let panels = &*self.panels;
-            let mut totals = &mut self.totals[..rows.len()];
-            let mut rows = rows;
-            while let Some((now, later)) = rows.split_first_chunk::<C>() {
-                let (to, rest) = totals.split_at_mut(C);
-                tile::<L, ADDS, HALVES, MINIMA, V, C>(l, panels, n_groups, now.map(|row| &x[row.1]), to);
-                (rows, totals) = (later, rest);
-            }
-            while let Some((now, later)) = rows.split_first_chunk::<2>() {
-                let (to, rest) = totals.split_at_mut(2);
-                tile::<L, ADDS, HALVES, MINIMA, V, 2>(l, panels, n_groups, now.map(|row| &x[row.1]), to);
-                (rows, totals) = (later, rest);
-            }
-            if let Some(row) = rows.first() {
-                tile::<L, ADDS, HALVES, MINIMA, V, 1>(l, panels, n_groups, [&x[row.1]], totals);
-            }
+            let n_groups = (0..self.panels.len()).fold(0, |n, pair| self.fill(pair, stretch).max(n));
+            let rows = (self.company.stretch(stretch), 0);
+            let rows = self.tiles::<L, ADDS, HALVES, MINIMA, V, C>(l, n_groups, rows);
+            let rows = self.tiles::<L, ADDS, HALVES, MINIMA, V, 2>(l, n_groups, rows);
+            self.tiles::<L, ADDS, HALVES, MINIMA, V, 1>(l, n_groups, rows);
             self.refine::<L, ADDS, HALVES, MINIMA, V>(l, stretch);
         }
         let rests = self.rests.as_flattened();
         self.totals.as_flattened_mut().iter_mut().zip(rests).for_each(|(total, rest)| *total += rest);
+    }
+
+    /// Adds the products of rows of activations, of which the first has this index, `C` at a time; gives the rest.
+    #[inline(always)]
+    fn tiles<
+        'x,
+        L: Int8,
+        const ADDS: usize,
+        const HALVES: bool,
+        const MINIMA: bool,
+        const V: usize,
+        const C: usize,
+    >(
+        &mut self,
+        l: L,
+        n_groups: usize,
+        (mut x, mut row): (&'x [Stretch], usize),
+    ) -> (&'x [Stretch], usize) {
+        let n_rows = self.meeting.rows.len();
+        while let Some((now, later)) = x.split_first_chunk::<C>() {
+            for (panels, totals) in self.panels.iter().zip(self.totals.chunks_exact_mut(n_rows)) {
+                tile::<L, ADDS, HALVES, MINIMA, V, C>(l, panels, n_groups, now, &mut totals[row..row + C]);
+            }
+            (x, row) = (later, row + C);
+        }
+        (x, row)
     }
 
     /// Adds up what the refined blocks of a stretch left over.
@@ -119,30 +135,29 @@ impl Columns<'_> {
         l: L,
         stretch: usize,
     ) {
+        let n_rows = self.meeting.rows.len();
         let mut refinements = self.x.refinements(stretch).iter().peekable();
-        for (row, totals) in self.meeting.rows.iter().zip(&mut *self.rests) {
+        for (i, row) in self.meeting.rows.iter().enumerate() {
             // Both are by rising row of the activations.
             while refinements.next_if(|r| r.row < row.1).is_some() {}
             let Some(refinement) = refinements.peek().filter(|r| r.row == row.1) else { continue };
-            let mut acc = read::<L, V, 1>(l, std::slice::from_ref(totals));
-            for group in (0..PANEL_GROUPS).filter(|group| refinement.blocks & (1 << group) != 0) {
-                add_group::<L, ADDS, HALVES, MINIMA, V, 1>(
-                    l,
-                    self.panels,
-                    group,
-                    [&refinement.rest],
-                    &mut acc,
-                );
+            for (panels, rests) in self.panels.iter().zip(self.rests.chunks_exact_mut(n_rows)) {
+                let rest = std::slice::from_mut(&mut rests[i]);
+                let mut acc = read::<L, V, 1>(l, rest);
+                for group in (0..PANEL_GROUPS).filter(|group| refinement.blocks & (1 << group) != 0) {
+                    let x = std::array::from_ref(&refinement.rest);
+                    add_group::<L, ADDS, HALVES, MINIMA, V, 1>(l, panels, group, x, &mut acc);
+                }
+                write::<L, V, 1>(l, acc, rest);
             }
-            write::<L, V, 1>(l, acc, std::slice::from_mut(totals));
         }
     }
 
-    /// Fills both panels (the second stays as it is past the matrix's end) and gives their number of groups.
-    fn fill(&mut self, matrix: usize, stretch: usize) -> usize {
-        let group = self.first / LANES;
+    /// Fills both panels of a pair (the second stays as it is past the matrix's end) and gives their number of groups.
+    fn fill(&mut self, pair: usize, stretch: usize) -> usize {
+        let (matrix, group) = (self.meeting.matrix, (self.first + pair * COLUMNS) / LANES);
         let mut n_groups = 0;
-        for (i, panel) in self.panels.iter_mut().enumerate() {
+        for (i, panel) in self.panels[pair].iter_mut().enumerate() {
             if (group + i) * LANES < self.weight.n() {
                 n_groups = self.weight.fill(matrix, group + i, stretch, self.blocks, panel);
             }
@@ -186,7 +201,7 @@ fn tile<
     l: L,
     panels: &[Panel; 2],
     n_groups: usize,
-    x: [&Stretch; C],
+    x: &[Stretch; C],
     totals: &mut [[f32; COLUMNS]],
 ) {
     let mut acc = read::<L, V, C>(l, totals);
@@ -209,7 +224,7 @@ fn add_group<
     l: L,
     panels: &[Panel; 2],
     group: usize,
-    x: [&Stretch; C],
+    x: &[Stretch; C],
     acc: &mut [[L::F; C]; V],
 ) {
     if HALVES {
@@ -229,7 +244,7 @@ fn dots<L: Int8, const ADDS: usize, const N: usize, const V: usize, const C: usi
     l: L,
     panels: &[Panel; 2],
     first: usize,
-    x: [&Stretch; C],
+    x: &[Stretch; C],
 ) -> [[L::I; C]; V] {
     let mut sums = [[l.splat_i32(0); C]; V];
     if L::WIDE_SUMS || ADDS >= 4 {
@@ -292,7 +307,7 @@ fn finish<L: Int8, const ADDS: usize, const MINIMA: bool, const V: usize, const 
     panels: &[Panel; 2],
     (group, half): (usize, usize),
     part: usize,
-    x: [&Stretch; C],
+    x: &[Stretch; C],
     sums: [[L::I; C]; V],
     acc: &mut [[L::F; C]; V],
 ) {

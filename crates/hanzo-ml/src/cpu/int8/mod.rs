@@ -11,8 +11,8 @@
 //!    What refined blocks of the activations left over is added up apart, in the same way, and joins at the end.
 //! 3. The lanes of a vector are rows of the weight, never K: one row of activations and many do the same operations.
 //!
-//! A thread takes sixteen rows of the weight (columns of the output), unpacks a stretch of K of them into two panels that
-//! stay in its L1 cache, and multiplies them with every row of activations that needs them (`kernel`). How a vector
+//! A thread takes some rows of the weight (columns of the output), unpacks a stretch of K of them into panels that
+//! stay in its L1 cache, two for sixteen rows, and multiplies them with every row of activations that needs them (`kernel`). How a vector
 //! multiplies is a handful of functions for each instruction set (`level` and its children). A single row of activations
 //! needs no panel: the format's own function ([`hanzo_quant::RowProduct`]) multiplies as it unpacks.
 
@@ -29,7 +29,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use hanzo_quant::Panel;
+use hanzo_quant::{Panel, Stretch};
 
 pub(super) use self::{
     level::Int8Level,
@@ -53,13 +53,17 @@ const TILES_PER_THREAD: usize = 8;
 /// Most rows of the weight in a tile.
 const TILE_MAX: usize = 16 * COLUMNS;
 
+/// Pairs of panels that are filled together: rows of activations come from the L2 cache once for all of them.
+const PAIRS: usize = 4;
+
 /// What one thread needs beside its operands.
 #[derive(Default)]
 struct Scratch {
-    panels: Option<Box<[Panel; 2]>>,
+    panels: Vec<[Panel; 2]>,
     blocks: Vec<u8>,
     totals: Vec<[f32; COLUMNS]>,
     rests: Vec<[f32; COLUMNS]>,
+    gathered: Vec<Stretch>,
 }
 
 thread_local! {
@@ -119,35 +123,39 @@ impl Cpu {
         let x = &last.x;
         let multiplies_rows = self.int8.multiplies_rows() && weight.multiplies_rows();
         let share = n / (TILES_PER_THREAD * self.parallel.n_threads());
-        let tile_cols = (share / COLUMNS * COLUMNS).clamp(COLUMNS, TILE_MAX);
+        let unit = if share < PAIRS * COLUMNS { COLUMNS } else { PAIRS * COLUMNS };
+        let tile_cols = (share / unit * unit).clamp(COLUMNS, TILE_MAX);
         let grid = Grid { rows, cols: n, tile_rows: rows.max(1), tile_cols };
         let most = meetings.iter().map(|m| m.rows.len()).max().unwrap_or(0);
         let work = |mut tile: Tile<'_, f32>, (): &mut ()| {
-            SCRATCH.with_borrow_mut(|Scratch { panels, blocks, totals, rests }| {
-                let panels = panels.get_or_insert_with(|| Box::new([Panel::ZERO, Panel::ZERO]));
-                if totals.len() < most {
-                    totals.resize(most, [0.0; COLUMNS]);
-                    rests.resize(most, [0.0; COLUMNS]);
+            SCRATCH.with_borrow_mut(|Scratch { panels, blocks, totals, rests, gathered }| {
+                panels.resize(PAIRS, [Panel::ZERO, Panel::ZERO]);
+                if totals.len() < PAIRS * most {
+                    totals.resize(PAIRS * most, [0.0; COLUMNS]);
+                    rests.resize(PAIRS * most, [0.0; COLUMNS]);
                 }
                 for meeting in meetings {
                     let n_rows = meeting.rows.len();
-                    let (totals, rests) = (&mut totals[..n_rows], &mut rests[..n_rows]);
-                    for first in tile.cols().step_by(COLUMNS) {
+                    let company = x.company(meeting.rows, gathered);
+                    for first in tile.cols().step_by(PAIRS * COLUMNS) {
+                        let n_pairs = (tile.cols().end - first).div_ceil(COLUMNS).min(PAIRS);
+                        let panels = &mut panels[..n_pairs];
+                        let (totals, rests) =
+                            (&mut totals[..n_pairs * n_rows], &mut rests[..n_pairs * n_rows]);
                         match meeting.rows {
                             [(_, row)] if multiplies_rows => {
-                                weight.multiply_row(
-                                    meeting.matrix,
-                                    first,
-                                    x.row(*row),
-                                    blocks,
-                                    &mut totals[0],
-                                );
+                                weight.multiply_row(meeting.matrix, first, x.row(*row), blocks, totals);
                             }
-                            _ => Columns { weight, first, x, meeting, panels, blocks, totals, rests }
-                                .run(self.int8),
+                            _ => {
+                                Columns { weight, first, x, company, meeting, panels, blocks, totals, rests }
+                                    .run(self.int8)
+                            }
                         }
-                        let cols = first..(first + COLUMNS).min(tile.cols().end);
-                        matmul::store(&mut tile, totals, cols, |i| meeting.rows[i].0, bias);
+                        for (pair, totals) in totals.chunks_exact(n_rows.max(1)).enumerate() {
+                            let first = first + pair * COLUMNS;
+                            let cols = first..(first + COLUMNS).min(tile.cols().end);
+                            matmul::store(&mut tile, totals, cols, |i| meeting.rows[i].0, bias);
+                        }
                     }
                 }
             });

@@ -119,10 +119,13 @@ fn columns(level: Int8Level, weight: &Rows<'_>, x: &mut Quantised, n_rows: usize
     let rows: Vec<_> = (0..n_rows).map(|row| (row, row)).collect();
     let mut totals = vec![[f32::NAN; COLUMNS]; n_rows];
     let meeting = Meeting { matrix: 0, rows: &rows };
-    let (mut panels, mut blocks) = ([Panel::ZERO, Panel::ZERO], Vec::new());
+    let (mut panels, mut blocks) = ([[Panel::ZERO, Panel::ZERO]], Vec::new());
     let (panels, blocks) = (&mut panels, &mut blocks);
     let (totals_mut, rests) = (&mut totals[..], &mut vec![[f32::NAN; COLUMNS]; n_rows][..]);
-    Columns { weight, first: 0, x, meeting: &meeting, panels, blocks, totals: totals_mut, rests }.run(level);
+    let mut gathered = Vec::new();
+    let company = x.company(&rows, &mut gathered);
+    Columns { weight, first: 0, x, company, meeting: &meeting, panels, blocks, totals: totals_mut, rests }
+        .run(level);
     totals
 }
 
@@ -172,10 +175,10 @@ fn a_row_is_the_same_alone_and_in_company() {
                 let rows = Rows::new(&weight, interleaved, true).unwrap();
                 let all = columns(level, &rows, &mut quantised, n_rows);
                 for (row, in_company) in all.iter().enumerate() {
-                    let mut alone = [f32::NAN; COLUMNS];
+                    let mut alone = [[f32::NAN; COLUMNS]];
                     rows.multiply_row(0, 0, quantised.row(row), &mut Vec::new(), &mut alone);
                     assert_eq!(
-                        alone.map(f32::to_bits),
+                        alone[0].map(f32::to_bits),
                         in_company.map(f32::to_bits),
                         "{format:?}, row {row}"
                     );

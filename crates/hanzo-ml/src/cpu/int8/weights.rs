@@ -219,19 +219,19 @@ impl<'a> Rows<'a> {
         self.fill.is_some()
     }
 
-    /// The product of one row of activations with rows `first` to `first + 15` of a matrix, without panels. Those past the
-    /// matrix's end are left alone. `blocks` is scratch.
+    /// The product of one row of activations with rows of a matrix from `first` on, without panels. What is past the matrix's
+    /// end is left alone. `blocks` is scratch.
     pub(super) fn multiply_row(
         &self,
         matrix: usize,
         first: usize,
         x: ActivationRow<'_>,
         blocks: &mut Vec<u8>,
-        out: &mut [f32; super::COLUMNS],
+        out: &mut [[f32; super::COLUMNS]],
     ) {
         let Some(fill) = self.fill else { return };
         let group_bytes = self.shape.row_bytes * LANES;
-        for (i, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        for (i, out) in out.as_flattened_mut().as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
             let group = first / LANES + i;
             if group >= self.shape.groups() {
                 break;
