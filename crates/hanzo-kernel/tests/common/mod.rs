@@ -28,7 +28,7 @@ pub struct Gpu {
     queue: wgpu::Queue,
     pub name: String,
     pub subgroups: (u32, u32),
-    /// The side of the square matrices of f16 that the device multiplies and adds up in f32, with subgroups of 32.
+    /// The side of the square matrices of f16 that the device multiplies and adds up in f32, with subgroups of one size.
     pub matrix_side: Option<u32>,
     /// By the name of the specialisation.
     pipelines: RefCell<BTreeMap<String, (wgpu::ComputePipeline, Interface)>>,
@@ -75,7 +75,7 @@ impl Gpu {
         let subgroups = (info.subgroup_min_size, info.subgroup_max_size);
         let (half, single) = (wgpu::CooperativeScalarType::F16, wgpu::CooperativeScalarType::F32);
         let matrix_side = (adapter.cooperative_matrix_properties().iter())
-            .filter(|p| subgroups == (32, 32) && p.ab_type == half && p.cr_type == single)
+            .filter(|p| subgroups.0 == subgroups.1 && p.ab_type == half && p.cr_type == single)
             .map(|p| p.m_size)
             .filter(|&side| side == 8 || side == 16)
             .max();
