@@ -31,7 +31,7 @@ import json, sys
 for line in sys.stdin:
     program = json.loads(line).get("executable")
     if program: print(program)')
-cp "$program" "$root/tmp/products"
-chroot "$root" env XDG_RUNTIME_DIR=/tmp /tmp/products products_by_matrices --nocapture 2>&1 | tee "$root.products.log"
-rm "$root/tmp/products"
+cp "$program" "$root/products"
+chroot "$root" env XDG_RUNTIME_DIR=/tmp /products products_by_matrices --nocapture 2>&1 | tee "$root.products.log"
+rm "$root/products"
 grep -q "products by matrices of" "$root.products.log" || { echo "error: no product by matrices was made" >&2; exit 1; }
