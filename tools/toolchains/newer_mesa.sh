@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the kernels' products by cooperative matrices on Mesa's software Vulkan device of Debian 13's backports, which has cooperative matrices (of 8 × 8);
+# Runs the products by cooperative matrices on Mesa's software Vulkan device of Debian 13's backports, which has them (of 8 × 8);
 # the one of Debian 12, on which CI runs them, has none.
 #
 #     tools/toolchains/newer_mesa.sh
@@ -32,6 +32,6 @@ for line in sys.stdin:
     program = json.loads(line).get("executable")
     if program: print(program)')
 cp "$program" "$root/products"
-chroot "$root" env XDG_RUNTIME_DIR=/tmp /products products_by_matrices --nocapture 2>&1 | tee "$root.products.log"
+chroot "$root" env XDG_RUNTIME_DIR=/run /products products_by_matrices --nocapture 2>&1 | tee "$root.products.log"
 rm "$root/products"
 grep -q "products by matrices of" "$root.products.log" || { echo "error: no product by matrices was made" >&2; exit 1; }
