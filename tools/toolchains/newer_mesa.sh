@@ -10,7 +10,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-archive=http://deb.debian.org/debian
 root=$PWD/${CARGO_TARGET_DIR:-target}/toolchains/trixie
 [[ ${CARGO_TARGET_DIR:-} == /* ]] && root=$CARGO_TARGET_DIR/toolchains/trixie
 
@@ -18,8 +17,9 @@ if ! [ -e "$root/usr/share/vulkan/icd.d/lvp_icd.json" ] && ! [ -e "$root/usr/sha
     command -v debootstrap >/dev/null || apt-get install --yes --quiet=2 --no-install-recommends debootstrap
     rm -rf "$root"
     mkdir -p "$root"
-    debootstrap --variant=minbase --include=ca-certificates trixie "$root" "$archive" >"$root.log"
-    echo "deb $archive trixie-backports main" >"$root/etc/apt/sources.list.d/backports.list"
+    debootstrap --variant=minbase --include=ca-certificates trixie "$root" >"$root.log"
+    sed 's/ trixie main/ trixie-backports main/' "$root/etc/apt/sources.list" \
+        >"$root/etc/apt/sources.list.d/backports.list"
     chroot "$root" apt-get update --quiet=2
     chroot "$root" apt-get install --yes --quiet=2 --no-install-recommends --target-release trixie-backports \
         mesa-vulkan-drivers libvulkan1

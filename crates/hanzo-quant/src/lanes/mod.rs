@@ -93,7 +93,7 @@ impl Panel {
 /// Fills a panel from interleaved whole blocks, at most [`PANEL_ELEMS`] elements a row. Panics on another length.
 pub type Fill = fn(blocks: &[u8], panel: &mut Panel);
 
-/// How a format's interleaved blocks become panels.
+/// How a format's interleaved blocks become panels, or are multiplied without one.
 #[derive(Clone, Copy, Debug)]
 pub struct PanelFill {
     /// What is added to the quants of [`Format::unpack`] to make them unsigned.
