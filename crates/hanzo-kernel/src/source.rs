@@ -78,6 +78,7 @@ pub static SOURCES: &[Source] = sources![
     "signs",
     "softcap",
     "softmax",
+    "strided",
     "tables",
     "tanh",
     "team",

@@ -2,23 +2,8 @@
 // change the type on the way. CAST narrow rounds f32 to nearest, ties to even; widen is exact; keep stays in the number type. A
 // thread makes four elements; past the last are zeros, since buffers are padded.
 //@import grid
+//@import strided
 //@import <number>
-
-struct Params {
-    // Elements of `out`.
-    n: u32,
-    // Its inner three sizes, outermost first; the outermost size of all follows from n.
-    size_1: u32,
-    size_2: u32,
-    size_3: u32,
-    // Where the first element of `src` is, and the steps of the axes, outermost first.
-    offset: u32,
-    stride_0: u32,
-    stride_1: u32,
-    stride_2: u32,
-    stride_3: u32,
-}
-var<immediate> p: Params;
 
 //@if CAST == narrow
 @group(0) @binding(0) var<storage, read> src: array<f32>;
@@ -32,13 +17,7 @@ var<immediate> p: Params;
 //@end
 
 fn element(i: u32) -> f32 {
-    let row_2 = i / p.size_3;
-    let row_1 = row_2 / p.size_2;
-    let i_0 = row_1 / p.size_1;
-    let i_1 = row_1 - i_0 * p.size_1;
-    let i_2 = row_2 - row_1 * p.size_2;
-    let i_3 = i - row_2 * p.size_3;
-    let at = p.offset + i_0 * p.stride_0 + i_1 * p.stride_1 + i_2 * p.stride_2 + i_3 * p.stride_3;
+    let at = strided_place(i);
 //@if CAST == narrow
     return src[at];
 //@else
