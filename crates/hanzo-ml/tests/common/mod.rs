@@ -15,53 +15,17 @@ use hanzo_quant::Format;
 /// Half a unit in the last place of 1: the relative error of one f32 operation.
 pub const EPS: f32 = f32::EPSILON / 2.0;
 
-/// SplitMix64 (Steele, Lea, Flood, 2014).
-pub struct Rng(u64);
+pub use hanzo_ml::numerics::Random as Rng;
 
-impl Rng {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// In −1 to 1.
-    pub fn float(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    pub fn floats(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.float()).collect()
-    }
-
-    pub fn ids(&mut self, n: usize, limit: usize) -> Vec<u32> {
-        (0..n).map(|_| self.below(limit) as u32).collect()
-    }
-
-    /// `n` distinct numbers below `limit`.
-    pub fn distinct(&mut self, n: usize, limit: usize) -> Vec<u32> {
-        let mut all: Vec<u32> = (0..limit as u32).collect();
-        for i in 0..n {
-            let j = i + self.below(limit - i);
-            all.swap(i, j);
-        }
-        all.truncate(n);
-        all
-    }
-
+/// Weights for the tests' own bounds.
+pub trait RandomWeight {
     /// Random blocks of a format, each drawn again until its values are finite and their products with numbers
     /// near 1 neither overflow nor underflow.
-    pub fn weight(&mut self, format: &'static Format, shape: Vec<usize>) -> QTensor {
+    fn weight(&mut self, format: &'static Format, shape: Vec<usize>) -> QTensor;
+}
+
+impl RandomWeight for Rng {
+    fn weight(&mut self, format: &'static Format, shape: Vec<usize>) -> QTensor {
         let blocks = shape.iter().product::<usize>() / format.block_elems;
         let mut bytes = Vec::with_capacity(blocks * format.block_bytes);
         let mut values = vec![0.0; format.block_elems];
@@ -70,7 +34,7 @@ impl Rng {
             for attempt in 0.. {
                 assert!(attempt < 10_000, "{format:?}: no block of finite values");
                 bytes.truncate(start);
-                bytes.extend((0..format.block_bytes).map(|_| self.next() as u8));
+                bytes.extend((0..format.block_bytes).map(|_| self.bits() as u8));
                 (format.decode)(&bytes[start..], &mut values);
                 if values.iter().all(|v| *v == 0.0 || (1e-30..1e30).contains(&v.abs())) {
                     break;
