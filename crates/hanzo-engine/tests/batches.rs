@@ -68,6 +68,44 @@ fn interleaved(decoder: &mut Decoder, case: &Case, order: &[usize]) -> Vec<Vec<f
     logits
 }
 
+/// Rows that nobody asks for end in the last layer, and the others give the same bits as if they did not: those of a chunk in
+/// the middle of a batch, of one without results, and where logits and hidden states are of different rows.
+#[test]
+fn rows_that_are_asked_for_do_not_depend_on_the_others() {
+    for name in CASES {
+        let case = case(name);
+        let (a, b) = (&case.prompts[0].tokens, &case.prompts[1].tokens);
+        let mut decoder = load(&case, 2);
+        let mut all = |tokens: &[u32]| {
+            let sequence = decoder.begin();
+            let rows = (Rows::All, Rows::All);
+            let chunk = Chunk { logits: rows.0, hidden: rows.1, ..Chunk::tokens(sequence, tokens) };
+            decoder.forward(&[chunk]).unwrap()
+        };
+        let expected = [all(a), all(b)];
+        let width = expected[0].hidden.len() / a.len();
+        let of = |i: usize, row: usize| &expected[i].logits[row * case.vocab..][..case.vocab];
+        let hidden = |i: usize, row: usize| &expected[i].hidden[row * width..][..width];
+        let sequences = [decoder.begin(), decoder.begin()];
+        let mut step = |n: [usize; 2], to: [usize; 2], rows: [Rows; 4]| {
+            let [logits_a, logits_b, hidden_a, hidden_b] = rows;
+            let (a, b) = (&a[n[0]..to[0]], &b[n[1]..to[1]]);
+            let chunks = [
+                Chunk { logits: logits_a, hidden: hidden_a, ..Chunk::tokens(sequences[0], a) },
+                Chunk { logits: logits_b, hidden: hidden_b, ..Chunk::tokens(sequences[1], b) },
+            ];
+            decoder.forward(&chunks).unwrap()
+        };
+        let none = step([0, 0], [5, 3], [Rows::None; 4]);
+        assert!(none.logits.is_empty() && none.hidden.is_empty(), "{name}");
+        let out = step([5, 3], [9, 7], [Rows::None, Rows::Last, Rows::Last, Rows::None]);
+        assert_eq!((&out.logits[..], &out.hidden[..]), (of(1, 6), hidden(0, 8)), "{name}");
+        let out = step([9, 7], [11, 10], [Rows::Last, Rows::All, Rows::None, Rows::Last]);
+        let wanted = [of(0, 10), of(1, 7), of(1, 8), of(1, 9)].concat();
+        assert_eq!((&out.logits, &out.hidden[..]), (&wanted, hidden(1, 9)), "{name}");
+    }
+}
+
 #[test]
 fn chunked_prefill_equals_whole() {
     for name in CASES {

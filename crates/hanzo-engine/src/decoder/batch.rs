@@ -106,9 +106,11 @@ pub(super) struct Plan {
     pub row_end: Vec<u32>,
     /// What differs between cache groups.
     pub groups: Vec<GroupPlan>,
-    /// Rows whose logits, and whose hidden states, are wanted.
+    /// Rows whose logits, and whose hidden states, are wanted; after [`Self::narrow`] by their places in `kept`.
     pub logit_rows: Vec<u32>,
     pub hidden_rows: Vec<u32>,
+    /// The rows that leave the last layer, if not all do.
+    pub kept: Option<Vec<u32>>,
 }
 
 /// Where one cache group keeps the rows of a step.
@@ -183,6 +185,22 @@ impl Plan {
         }
         self.n_rows += rows;
         Ok(())
+    }
+
+    /// Lets only those rows leave the last layer whose results are wanted: the others have nothing more to give once their
+    /// keys and values are in the cache.
+    pub fn narrow(&mut self) {
+        let mut kept = [&self.logit_rows[..], &self.hidden_rows].concat();
+        kept.sort_unstable();
+        kept.dedup();
+        if kept.len() == self.n_rows {
+            return;
+        }
+        for row in self.logit_rows.iter_mut().chain(&mut self.hidden_rows) {
+            // All are there, and not more than rows, which are counted in u32.
+            *row = kept.partition_point(|kept| kept < row) as u32;
+        }
+        self.kept = Some(kept);
     }
 
     /// Fills in the groups, once every sequence has its blocks.

@@ -29,25 +29,34 @@ impl Decoder {
     /// If a chunk is malformed or the batch has more rows than reserved: nothing has changed then. If the cache is
     /// full or an operation fails: the batch's sequences may have grown without their keys, and must be ended.
     pub fn forward(&mut self, chunks: &[Chunk]) -> Result<Output> {
-        self.run(chunks, None)
+        self.run(chunks, None, false)
     }
 
-    /// As [`Self::forward`], with an observer of every product.
+    /// As [`Self::forward`], with every row in every layer: what a step can take of memory.
+    pub(super) fn forward_whole(&mut self, chunks: &[Chunk]) -> Result<Output> {
+        self.run(chunks, None, true)
+    }
+
+    /// As [`Self::forward`], with an observer of every product, of all rows.
     ///
     /// # Errors
     /// As [`Self::forward`], and if the observer refuses.
     pub fn forward_observed(&mut self, chunks: &[Chunk], observer: &mut dyn Observer) -> Result<Output> {
-        self.run(chunks, Some(observer))
+        self.run(chunks, Some(observer), true)
     }
 
-    fn run(&mut self, chunks: &[Chunk], observer: Option<&mut dyn Observer>) -> Result<Output> {
+    /// The forward pass. Unless `whole`, only rows whose results are wanted leave the last layer.
+    fn run(&mut self, chunks: &[Chunk], observer: Option<&mut dyn Observer>, whole: bool) -> Result<Output> {
         let (hidden, vocab) = (self.spec.hidden_size, self.spec.vocab_size);
         let n_rows: usize = chunks.iter().map(|c| c.rows(hidden)).sum();
         if n_rows > self.options.max_rows {
             let max = self.options.max_rows;
             return Err(Error::request(format!("batch: {n_rows} rows are more than the {max} reserved")));
         }
-        let plan = Plan::new(chunks, &mut self.cache, hidden, vocab)?;
+        let mut plan = Plan::new(chunks, &mut self.cache, hidden, vocab)?;
+        if !whole {
+            plan.narrow();
+        }
         if plan.n_rows == 0 {
             return Ok(Output::default());
         }
@@ -58,6 +67,13 @@ impl Decoder {
             Shared::new(&mut step, &plan, &self.spec, ropes)
         });
         let shared = shared.collect::<Result<Vec<_>>>()?;
+        let kept = match (&plan.kept, self.placement.layers.last()) {
+            (Some(rows), Some(&place)) => {
+                step.go(place);
+                Some(shared[place].keep(&mut step, &plan, rows)?)
+            }
+            _ => None,
+        };
         step.go(self.placement.embedding);
         let mut residual = embed(&mut step, &plan, &self.weights.embedding, &self.spec)?;
         let mut delta: Option<Rc<Buffer>> = None;
@@ -69,9 +85,18 @@ impl Decoder {
                 v: &self.kv[l].1,
             };
             step.carry(self.placement.layers[l], &mut residual, &mut delta)?;
-            let shared = &shared[step.at()];
+            let mut shared = &shared[step.at()];
             let x = shared.join(&mut step, &residual, delta.take(), &weights.mixer_norm)?;
-            let mixed = shared.attention(&mut step, layer.attention(), &weights.attention, &cache, &x)?;
+            let mut q = shared.append(&mut step, layer.attention(), &weights.attention, &cache, &x)?;
+            drop(x);
+            if let Some(kept) = kept.as_ref().filter(|_| l + 1 == self.spec.layers.len()) {
+                if kept.shared.n_rows == 0 {
+                    return Ok(Output::default());
+                }
+                (residual, q) = (kept.of(&mut step, &residual)?, kept.of(&mut step, &q)?);
+                shared = &kept.shared;
+            }
+            let mixed = shared.attention(&mut step, layer.attention(), &weights.attention, &cache, q)?;
             let mixed = shared.post_norm(&mut step, mixed, weights.post_mixer_norm.as_ref())?;
             let x = shared.join(&mut step, &residual, Some(mixed), &weights.ffn_norm)?;
             let out = shared.ffn(&mut step, &layer.ffn, &weights.ffn, &x)?;
@@ -116,6 +141,23 @@ struct Shared {
     groups: Vec<SharedGroup>,
     /// Cosines and sines of each rotation.
     angles: Vec<Rotation>,
+}
+
+/// The rows that leave the last layer.
+struct Kept {
+    rows: Rc<Buffer>,
+    /// Of all rows, T.
+    n_rows: usize,
+    shared: Shared,
+}
+
+impl Kept {
+    /// Those rows of a buffer that has all.
+    fn of(&self, step: &mut Step<'_>, x: &Buffer) -> Result<Rc<Buffer>> {
+        let out = step.floats(x.len() / self.n_rows * self.shared.n_rows)?;
+        step.backend().gather_rows(&out, &GatherRows { src: x, rows: &self.rows })?;
+        Ok(out)
+    }
 }
 
 /// What the layers of one cache group share.
@@ -224,8 +266,34 @@ impl Shared {
         Ok(out)
     }
 
-    /// `[T, D]` to `[T, D]`.
-    fn attention(
+    /// The same for the rows that leave the last layer. They are rotated by then.
+    fn keep(&self, step: &mut Step<'_>, plan: &Plan, rows: &[u32]) -> Result<Kept> {
+        let pick = |values: &[u32]| rows.iter().map(|&row| values[row as usize]).collect::<Vec<u32>>();
+        let group = |(group, plan): (&SharedGroup, &super::batch::GroupPlan)| {
+            Ok::<_, Error>(SharedGroup {
+                slots: Rc::clone(&group.slots),
+                row_begin: step.upload(&pick(&plan.row_begin))?,
+                tables: Rc::clone(&group.tables),
+                max_blocks: group.max_blocks,
+            })
+        };
+        let groups = self.groups.iter().zip(&plan.groups).map(group).collect::<Result<_>>()?;
+        let shared = Self {
+            n_rows: rows.len(),
+            width: self.width,
+            norm_eps: self.norm_eps,
+            row_seq: step.upload(&pick(&plan.row_seq))?,
+            row_end: step.upload(&pick(&plan.row_end))?,
+            hidden_rows: None,
+            logit_rows: None,
+            groups,
+            angles: Vec::new(),
+        };
+        Ok(Kept { rows: step.upload(rows)?, n_rows: plan.n_rows, shared })
+    }
+
+    /// Keeps the keys and values of `[T, D]` and gives the queries, `[T, H, Hd]`.
+    fn append(
         &self,
         step: &mut Step<'_>,
         spec: &AttentionSpec,
@@ -254,7 +322,20 @@ impl Shared {
             head_dim,
         };
         step.backend().rope_append(&q, &args)?;
-        drop((k, v));
+        Ok(q)
+    }
+
+    /// `[T, H, Hd]` queries to `[T, D]`.
+    fn attention(
+        &self,
+        step: &mut Step<'_>,
+        spec: &AttentionSpec,
+        weights: &AttentionWeights,
+        cache: &LayerCache<'_>,
+        q: Rc<Buffer>,
+    ) -> Result<Rc<Buffer>> {
+        let AttentionSpec { n_heads, n_kv_heads, head_dim, .. } = *spec;
+        let group = &self.groups[cache.group];
         let out = step.floats(q.len())?;
         let plan = AttentionPlan {
             tables: &group.tables,

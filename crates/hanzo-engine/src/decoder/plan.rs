@@ -118,7 +118,7 @@ fn step(decoder: &mut Decoder, n_rows: usize, rows: Rows) -> Result<usize> {
         Chunk { logits: rows, ..Chunk::tokens(sequence, &vec![0; n]) }
     });
     let chunks: Vec<Chunk> = chunks.collect();
-    let output = decoder.forward(&chunks)?;
+    let output = decoder.forward_whole(&chunks)?;
     sequences.into_iter().for_each(|sequence| decoder.end(sequence));
     Ok(output.logits.len().saturating_add(output.hidden.len()).saturating_mul(size_of::<f32>()))
 }
