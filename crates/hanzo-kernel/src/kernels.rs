@@ -253,7 +253,7 @@ fn prelude(format: &Format) -> Option<&'static str> {
 
 /// Whether a format is of plain numbers.
 fn is_plain(format: &Format) -> bool {
-    matches!(format.unpack, Unpack::Scalar)
+    matches!(format.unpack, Unpack::Scalar(_))
 }
 
 /// Whether kernels can read a weight of this format.

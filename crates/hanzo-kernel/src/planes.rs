@@ -44,7 +44,7 @@ impl Planes {
         let file_row_blocks = k / format.block_elems;
         let row_blocks = match format.unpack {
             Unpack::Int(_) => file_row_blocks,
-            Unpack::Scalar => k.checked_next_multiple_of(GROUP).ok_or_else(too_large)?,
+            Unpack::Scalar(_) => k.checked_next_multiple_of(GROUP).ok_or_else(too_large)?,
         };
         let n_blocks = n_rows.checked_mul(row_blocks).ok_or_else(too_large)?;
         let mut starts = vec![0usize];

@@ -54,7 +54,7 @@ impl Weight {
     }
 
     fn is_plain(&self) -> bool {
-        matches!(self.format.unpack, Unpack::Scalar)
+        matches!(self.format.unpack, Unpack::Scalar(_))
     }
 }
 

@@ -235,7 +235,7 @@ fn moe_matmul_against_f64_and_the_dense_product() {
 #[test]
 fn float_weights_are_multiplied_in_f32() {
     let mut rng = Rng::new(5);
-    for format in FORMATS.iter().filter(|f| matches!(f.unpack, Unpack::Scalar)) {
+    for format in FORMATS.iter().filter(|f| matches!(f.unpack, Unpack::Scalar(_))) {
         let (n, k) = (9, 45);
         let (weight, x) = (rng.weight(format, vec![n, k]), rng.floats(4 * k));
         let int8 = matmul(&mut Cpu::new(options(2, true)).unwrap(), &x, &weight, None).unwrap();

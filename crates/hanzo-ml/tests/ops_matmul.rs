@@ -65,10 +65,11 @@ fn matmul_of_every_format() {
 
 #[test]
 fn a_row_has_the_same_bits_in_any_batch() {
-    for name in ["F32", "Q8_0", "Q4_K"] {
+    for name in ["F32", "F16", "BF16", "F64", "Q8_0", "Q4_K"] {
         let format = Format::from_name(name).unwrap();
         let mut rng = Rng::new(7);
-        let (rows, n, k) = (11, 29, if format.block_elems == 1 { 1001 } else { 1280 });
+        // More than one tile of columns, and than one block of rows.
+        let (rows, n, k) = (55, 131, if format.block_elems == 1 { 1001 } else { 1280 });
         let weight = rng.weight(format, vec![n, k]);
         let x = rng.floats(rows * k);
         let whole = matmul(&mut cpu(2), &x, &weight, None).unwrap();
@@ -86,12 +87,18 @@ fn a_row_has_the_same_bits_in_any_batch() {
 #[test]
 fn an_infinite_weight_gives_an_infinity() {
     let k = 516;
-    let mut row = vec![0.0f32; k];
+    let mut row = vec![1.0; k];
     row[5] = f32::INFINITY;
-    let bytes = row.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let format = Format::from_name("F32").unwrap();
-    let weight = QTensor::new("weight", format, vec![1, k], hanzo_ml::Bytes::owned(bytes)).unwrap();
-    assert_eq!(matmul(&mut cpu(1), &vec![1.0; k], &weight, None).unwrap(), [f32::INFINITY]);
+    for name in ["F32", "F16", "BF16"] {
+        let format = Format::from_name(name).unwrap();
+        let mut bytes = vec![0; k * format.block_bytes];
+        format.encode.unwrap()(&row, None, &mut bytes);
+        let weight = QTensor::new("weight", format, vec![1, k], hanzo_ml::Bytes::owned(bytes)).unwrap();
+        for rows in 1..8 {
+            let y = matmul(&mut cpu(1), &vec![1.0; rows * k], &weight, None).unwrap();
+            assert_eq!(y, vec![f32::INFINITY; rows], "{name}");
+        }
+    }
 }
 
 struct Moe {
@@ -113,7 +120,7 @@ fn moe_matmul(b: &mut dyn Backend, moe: &Moe) -> Result<Vec<f32>> {
 fn moe_matmul_against_the_reference_and_the_dense_product() {
     for seed in 0..24 {
         let mut rng = Rng::new(seed);
-        let format = Format::from_name(["F32", "Q8_0", "Q4_K"][seed as usize % 3]).unwrap();
+        let format = Format::from_name(["F32", "Q8_0", "Q4_K", "F16"][seed as usize / 2 % 4]).unwrap();
         let (tokens, n_used, n_experts) = (rng.below(9), 1 + rng.below(4), 4 + rng.below(5));
         let (n, k) = (1 + rng.below(30), if format.block_elems == 1 { 1 + rng.below(700) } else { 768 });
         let weight = rng.weight(format, vec![n_experts, n, k]);

@@ -12,7 +12,7 @@ pub mod grids;
 mod lanes;
 mod mix;
 
-pub use format::{Decode, Encode, Field, Format, GROUP, Group, TypeError, Unpack};
+pub use format::{Decode, Encode, Field, Format, GROUP, Group, Number, TypeError, Unpack};
 pub use lanes::{
     ActivationRow, Fill, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, PanelFill, Refinement, RowProduct, Stretch,
 };

@@ -45,7 +45,7 @@ fn rows_are_sound_and_unique() {
         last_id = Some(f.ggml_type);
         assert_eq!(Format::from_ggml_type(f.ggml_type), Ok(f));
         assert_eq!(format(&f.name.to_lowercase()), f, "names are unique in any case");
-        let is_plain = matches!(f.unpack, Unpack::Scalar);
+        let is_plain = matches!(f.unpack, Unpack::Scalar(_));
         assert_eq!(is_plain, f.block_elems == 1, "{}", f.name);
         assert_eq!(is_plain, f.scale_group == 1, "{}", f.name);
         assert!(is_plain || f.block_elems % GROUP == 0 && f.block_elems % f.scale_group == 0, "{}", f.name);

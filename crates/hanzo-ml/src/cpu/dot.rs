@@ -1,46 +1,45 @@
-//! The one dot product: the order of additions is a matter of K alone, never of the tile that computes it.
+//! The one dot product in f32: the order of additions is a matter of K alone, never of the tile that computes it.
 //!
 //! K is cut into stretches of [`K_BLOCK`]. In a stretch, lane `i` adds the products of elements `i, i + 8, …` in
 //! order with fused multiply-adds; a last vector is filled up with zeros. The eight lanes are added as
 //! [`Simd::sum`] says, and the stretches in order. So a row of activations gives the same bits alone, in a batch,
 //! and on any number of threads.
 
-use super::simd::{Lanes, Simd};
+use super::simd::{LANES, Lanes, Simd};
 
 /// Elements of K that are added in lanes before the lanes are added: a multiple of each format's block.
 pub(super) const K_BLOCK: usize = 512;
 
-/// Dot products of `M` rows with `N` rows of `len` vectors each. `M · N` accumulators live in registers, so the
-/// product should be 8 to 12: fewer leave the multiply-add units idle, more do not fit sixteen registers.
-///
-/// # Panics
-/// If a row is shorter: a bug of the caller.
+/// Vectors of a stretch.
+pub(super) const STRETCH: usize = K_BLOCK / LANES;
+
+/// Rows of a weight that lie side by side, vector by vector.
+pub(super) const SIDE: usize = 4;
+
+/// Dot products of `M` rows with [`SIDE`] rows, both side by side: the rows of activations wait in registers, those of the
+/// weight come one by one. `M` of 3 fills sixteen registers. What lies `ahead` vectors after the first is
+/// needed next: as many of its cache lines are asked for as there are steps.
 #[inline(always)]
-pub(super) fn dots<S: Simd, const M: usize, const N: usize>(
+pub(super) fn dots<S: Simd, const M: usize>(
     s: S,
-    x: [&[Lanes]; M],
-    w: [&[Lanes]; N],
-    len: usize,
-) -> [[f32; N]; M] {
-    let (x, w) = (x.map(|x| &x[..len]), w.map(|w| &w[..len]));
-    let mut acc = [[s.splat(0.0); N]; M];
-    for k in 0..len {
-        // The shorter side waits in registers, the longer comes one by one: M · N + min(M, N) + 1 registers.
-        if M <= N {
-            let x: [S::V; M] = std::array::from_fn(|m| s.load(&x[m][k]));
-            for n in 0..N {
-                let w = s.load(&w[n][k]);
-                for m in 0..M {
-                    acc[m][n] = s.fma(x[m], w, acc[m][n]);
-                }
-            }
-        } else {
-            let w: [S::V; N] = std::array::from_fn(|n| s.load(&w[n][k]));
+    x: &[[Lanes; M]],
+    w: &[[Lanes; SIDE]],
+    ahead: usize,
+) -> [[f32; SIDE]; M] {
+    /// Vectors of a cache line.
+    const LINE: usize = 2;
+    let all = x.as_flattened();
+    let mut acc = [[s.splat(0.0); SIDE]; M];
+    for (k, (x, w)) in x.iter().zip(w).enumerate() {
+        s.prefetch(all, ahead + k * LINE);
+        let mut now = [s.splat(0.0); M];
+        for m in 0..M {
+            now[m] = s.load(&x[m]);
+        }
+        for n in 0..SIDE {
+            let w = s.load(&w[n]);
             for m in 0..M {
-                let x = s.load(&x[m][k]);
-                for n in 0..N {
-                    acc[m][n] = s.fma(x, w[n], acc[m][n]);
-                }
+                acc[m][n] = s.fma(now[m], w, acc[m][n]);
             }
         }
     }
@@ -72,7 +71,7 @@ pub(super) fn dots_apart<S: Simd, const N: usize>(
 
 /// The sum of each accumulator, four at a time.
 #[inline(always)]
-fn sums<S: Simd, const M: usize, const N: usize>(s: S, acc: &[[S::V; N]; M]) -> [[f32; N]; M] {
+pub(super) fn sums<S: Simd, const M: usize, const N: usize>(s: S, acc: &[[S::V; N]; M]) -> [[f32; N]; M] {
     let mut out = [[0.0; N]; M];
     let at = |i: usize| acc[i / N][i % N];
     let mut i = 0;

@@ -1,5 +1,5 @@
-//! The multi-threaded CPU backend: f32 arithmetic in vectors of eight lanes, and products with quantised weights in
-//! integers (`int8`).
+//! The multi-threaded CPU backend: f32 arithmetic in vectors of eight lanes, products with plain numbers in f32 (`float`), and
+//! those with quantised weights in integers (`int8`).
 //!
 //! Every output element is computed by one thread in an order that depends on its own operands alone (see `dot` and
 //! `int8`), so results are the same bits for any batch composition and any number of threads on one processor
@@ -8,6 +8,7 @@
 
 mod attention;
 mod dot;
+mod float;
 mod int8;
 mod math;
 mod matmul;
@@ -72,6 +73,7 @@ pub struct Cpu {
     /// The re-laid form of each weight that has one.
     interleaved: Vec<Option<Interleaved>>,
     activations: LastActivations,
+    floats: float::Scratch,
     parallel: Parallel,
     level: Level,
     int8: Int8Level,
@@ -98,8 +100,9 @@ impl Cpu {
     fn with_level(options: CpuOptions, level: Level, int8: Int8Level) -> Result<Self> {
         let parallel = Parallel::new(options.threads)?;
         let (memory, weights) = (Memory::default(), Weights::default());
-        let activations = LastActivations::default();
-        Ok(Self { memory, weights, interleaved: Vec::new(), activations, parallel, level, int8, options })
+        let (activations, floats) = (LastActivations::default(), float::Scratch::default());
+        let interleaved = Vec::new();
+        Ok(Self { memory, weights, interleaved, activations, floats, parallel, level, int8, options })
     }
 
     /// The instructions that products with quantised weights use, by [`CpuOptions::activations`]; `portable` for those that

@@ -53,6 +53,14 @@ pub(super) trait Simd: Copy + Send + Sync {
     /// The largest lane, by [`Simd::max`] of lanes four, then two, then one apart.
     fn largest(self, v: Self::V) -> f32;
     fn load_f16(self, x: &[f16; LANES]) -> Self::V;
+    /// Eight f32, little-endian.
+    fn load_f32_bytes(self, x: &[u8; 4 * LANES]) -> Self::V;
+    /// Eight f16, little-endian.
+    fn load_f16_bytes(self, x: &[u8; 2 * LANES]) -> Self::V;
+    /// Eight bf16, little-endian.
+    fn load_bf16_bytes(self, x: &[u8; 2 * LANES]) -> Self::V;
+    /// Asks for the cache line of a vector that will be needed soon, of the slice or past its end.
+    fn prefetch(self, x: &[Lanes], at: usize);
 }
 
 /// A computation that is written for any level.
@@ -212,6 +220,24 @@ impl Simd for Portable {
     fn load_f16(self, x: &[f16; LANES]) -> Lanes {
         each(|i| x[i].to_f32())
     }
+
+    #[inline(always)]
+    fn load_f32_bytes(self, x: &[u8; 4 * LANES]) -> Lanes {
+        each(|i| f32::from_le_bytes([x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]]))
+    }
+
+    #[inline(always)]
+    fn load_f16_bytes(self, x: &[u8; 2 * LANES]) -> Lanes {
+        each(|i| f16::from_le_bytes([x[2 * i], x[2 * i + 1]]).to_f32())
+    }
+
+    #[inline(always)]
+    fn load_bf16_bytes(self, x: &[u8; 2 * LANES]) -> Lanes {
+        each(|i| f32::from_le_bytes([0, 0, x[2 * i], x[2 * i + 1]]))
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _: &[Lanes], _: usize) {}
 }
 
 /// x86-64 with AVX2, FMA and F16C.
@@ -233,7 +259,7 @@ impl Avx2 {
 }
 
 // SAFETY of every `unsafe` block in this implementation: an `Avx2` exists only where `Level::detect` found the
-// features that the intrinsics need, and the loads and stores go through references to eight floats.
+// features that the intrinsics need, and the loads and stores go through references to eight numbers or their bytes.
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
 impl Simd for Avx2 {
@@ -336,6 +362,30 @@ impl Simd for Avx2 {
     fn load_f16(self, x: &[f16; LANES]) -> x86::__m256 {
         unsafe { x86::_mm256_cvtph_ps(x86::_mm_loadu_si128(x.as_ptr().cast())) }
     }
+
+    #[inline(always)]
+    fn load_f32_bytes(self, x: &[u8; 4 * LANES]) -> x86::__m256 {
+        unsafe { x86::_mm256_loadu_ps(x.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn load_f16_bytes(self, x: &[u8; 2 * LANES]) -> x86::__m256 {
+        unsafe { x86::_mm256_cvtph_ps(x86::_mm_loadu_si128(x.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load_bf16_bytes(self, x: &[u8; 2 * LANES]) -> x86::__m256 {
+        unsafe {
+            let wide = x86::_mm256_cvtepu16_epi32(x86::_mm_loadu_si128(x.as_ptr().cast()));
+            x86::_mm256_castsi256_ps(x86::_mm256_slli_epi32::<16>(wide))
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, x: &[Lanes], at: usize) {
+        // SAFETY: it reads nothing, and no address makes it fail.
+        unsafe { x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(x.as_ptr().wrapping_add(at).cast()) }
+    }
 }
 
 #[cfg(test)]
@@ -367,6 +417,15 @@ mod tests {
             let mut halves = [0.0; LANES];
             s.store(s.load_f16(&bits.map(f16::from_bits)), &mut halves);
             out.extend(halves);
+            let bytes = |bits: [u16; LANES]| bits.map(u16::to_le_bytes).as_flattened().first_chunk().copied();
+            s.store(s.load_f16_bytes(&bytes(bits).unwrap()), &mut halves);
+            out.extend(halves);
+            let bits: [u16; LANES] = [0, 0x8000, 1, 0x7f, 0x3f80, 0xc0a0, 0x7f7f, 0x7f80];
+            s.store(s.load_bf16_bytes(&bytes(bits).unwrap()), &mut halves);
+            out.extend(halves);
+            let floats = rows[1].map(f32::to_le_bytes);
+            s.store(s.load_f32_bytes(floats.as_flattened().first_chunk().unwrap()), &mut halves);
+            out.extend(halves);
             out
         }
     }
@@ -377,7 +436,13 @@ mod tests {
         want.extend((0..LANES).map(|i| i as f32));
         want.extend([28.0, 92.0, 156.0, 220.0]);
         // IEEE 754, binary16.
-        want.extend([0.0, -0.0, 2f32.powi(-24), 1023.0 * 2f32.powi(-24), 1.0, -5.0, 65504.0, f32::INFINITY]);
+        let halves = [0.0, -0.0, 2f32.powi(-24), 1023.0 * 2f32.powi(-24), 1.0, -5.0, 65504.0, f32::INFINITY];
+        want.extend(halves);
+        want.extend(halves);
+        // The high half of binary32.
+        let largest = f32::from_bits(0x7f7f_0000);
+        want.extend([0.0, -0.0, 2f32.powi(-133), 127.0 * 2f32.powi(-133), 1.0, -5.0, largest, f32::INFINITY]);
+        want.extend((8..16).map(|i| i as f32));
         let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
         for level in [Level::detect(), Level::Portable] {
             assert_eq!(bits(&level.run(Movements)), bits(&want), "{}", level.name());

@@ -58,7 +58,7 @@ impl Wanted {
         let values = tensor.to_f32();
         let format = tensor.format();
         let flushed = match format.unpack {
-            Unpack::Scalar => vec![values.iter().map(|&v| flush(v, true)).collect()],
+            Unpack::Scalar(_) => vec![values.iter().map(|&v| flush(v, true)).collect()],
             Unpack::Int(unpack) => {
                 let of_block = |block| (0..format.block_elems / GROUP).map(move |g| unpack(block, g));
                 let groups: Vec<Group> =

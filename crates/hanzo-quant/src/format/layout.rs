@@ -7,7 +7,7 @@
 use std::marker::PhantomData;
 
 use super::{
-    Encode, Field, Format, GROUP, Group, Unpack,
+    Encode, Field, Format, GROUP, Group, Number, Unpack,
     dispatch::{Job, run_baseline, run_widest},
 };
 use crate::lanes::PanelFill;
@@ -45,6 +45,8 @@ pub(crate) trait Plain: 'static {
     const GGML_TYPE: u32;
     /// The number, a single field.
     const FIELDS: &'static [Field];
+    /// What the number is.
+    const NUMBER: Number = Number::Other;
     /// The encoder of a row.
     const ENCODE: Option<Encode> = None;
 
@@ -82,7 +84,7 @@ pub(crate) const fn plain<T: Plain>() -> Format {
         fields: T::FIELDS,
         symmetric: true,
         scale_group: 1,
-        unpack: Unpack::Scalar,
+        unpack: Unpack::Scalar(T::NUMBER),
         decode: decode::<PlainRow<T>>,
         decode_baseline: decode_baseline::<PlainRow<T>>,
         needs_importance: false,

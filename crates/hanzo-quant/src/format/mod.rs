@@ -89,7 +89,20 @@ pub enum Unpack {
     /// on a group that the block does not have.
     Int(fn(block: &[u8], group: usize) -> Group),
     /// Plain numbers (`F32`, `BF16`, `I8` …): a block is one element, and [`Format::decode`] gives the values.
-    Scalar,
+    Scalar(Number),
+}
+
+/// What a plain number is, as far as products read it without a decoder; little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// The high half of a binary32.
+    Bf16,
+    /// A type that tables have, not weights.
+    Other,
 }
 
 /// Decodes whole blocks: `bytes` holds `out.len() / block_elems` blocks; panics if it does not.

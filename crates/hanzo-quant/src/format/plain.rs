@@ -1,7 +1,7 @@
 //! F32, F16, BF16, F64 and the integers: a block is one number. What f32 cannot hold rounds to nearest, ties to even.
 
 use super::{
-    Encode, Field,
+    Encode, Field, Number,
     bits::{bytes, f16_to_f32, put_f16, u16_at},
     layout::{EncodeBlock, Plain, encode, fields},
 };
@@ -12,6 +12,7 @@ impl Plain for F32 {
     const NAME: &'static str = "F32";
     const GGML_TYPE: u32 = 0;
     const FIELDS: &'static [Field] = &fields([("value", 4)]);
+    const NUMBER: Number = Number::F32;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
@@ -36,6 +37,7 @@ impl Plain for F16 {
     const NAME: &'static str = "F16";
     const GGML_TYPE: u32 = 1;
     const FIELDS: &'static [Field] = &fields([("value", 2)]);
+    const NUMBER: Number = Number::F16;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
@@ -60,6 +62,7 @@ impl Plain for Bf16 {
     const NAME: &'static str = "BF16";
     const GGML_TYPE: u32 = 30;
     const FIELDS: &'static [Field] = &fields([("value", 2)]);
+    const NUMBER: Number = Number::Bf16;
     const ENCODE: Option<Encode> = Some(encode::<Self>);
 
     #[inline(always)]
