@@ -16,9 +16,8 @@ pub(super) const STRETCH: usize = K_BLOCK / LANES;
 /// Rows of a weight that lie side by side, vector by vector.
 pub(super) const SIDE: usize = 4;
 
-/// Dot products of `M` rows with [`SIDE`] rows, both side by side: the rows of activations wait in registers, those of the
-/// weight come one by one. `M` of 3 fills sixteen registers. What lies `ahead` vectors after the first is
-/// needed next: as many of its cache lines are asked for as there are steps.
+/// Dot products of `M` rows with [`SIDE`] rows, both side by side. `M` of 3 fills sixteen registers. What lies `ahead`
+/// vectors after the first of `x` is needed next: three cache lines of it are asked for in four steps.
 #[inline(always)]
 pub(super) fn dots<S: Simd, const M: usize>(
     s: S,
@@ -26,24 +25,43 @@ pub(super) fn dots<S: Simd, const M: usize>(
     w: &[[Lanes; SIDE]],
     ahead: usize,
 ) -> [[f32; SIDE]; M] {
+    /// Steps between two looks at the loop's end.
+    const STEPS: usize = 4;
     /// Vectors of a cache line.
     const LINE: usize = 2;
-    let all = x.as_flattened();
+    let mut ahead = x.as_ptr().cast::<Lanes>().wrapping_add(ahead);
     let mut acc = [[s.splat(0.0); SIDE]; M];
-    for (k, (x, w)) in x.iter().zip(w).enumerate() {
-        s.prefetch(all, ahead + k * LINE);
-        let mut now = [s.splat(0.0); M];
-        for m in 0..M {
-            now[m] = s.load(&x[m]);
+    let (x, x_rest) = x.as_chunks::<STEPS>();
+    let (w, w_rest) = w.as_chunks::<STEPS>();
+    for (x, w) in x.iter().zip(w) {
+        for _ in 0..3 {
+            s.prefetch(ahead.cast());
+            ahead = ahead.wrapping_add(LINE);
         }
-        for n in 0..SIDE {
-            let w = s.load(&w[n]);
-            for m in 0..M {
-                acc[m][n] = s.fma(now[m], w, acc[m][n]);
-            }
+        for i in 0..STEPS {
+            step::<S, M>(s, &x[i], &w[i], &mut acc);
         }
     }
+    for (x, w) in x_rest.iter().zip(w_rest) {
+        step::<S, M>(s, x, w, &mut acc);
+    }
     sums(s, &acc)
+}
+
+/// Adds the products of a vector of each row: those of the activations wait in registers, those of the weight come one by
+/// one.
+#[inline(always)]
+fn step<S: Simd, const M: usize>(s: S, x: &[Lanes; M], w: &[Lanes; SIDE], acc: &mut [[S::V; SIDE]; M]) {
+    let mut now = [s.splat(0.0); M];
+    for m in 0..M {
+        now[m] = s.load(&x[m]);
+    }
+    for n in 0..SIDE {
+        let w = s.load(&w[n]);
+        for m in 0..M {
+            acc[m][n] = s.fma(now[m], w, acc[m][n]);
+        }
+    }
 }
 
 /// `N` dot products at the same time, of `len` vectors each: as many chains of additions keep the units busy where there is

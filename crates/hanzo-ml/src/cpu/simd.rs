@@ -59,8 +59,8 @@ pub(super) trait Simd: Copy + Send + Sync {
     fn load_f16_bytes(self, x: &[u8; 2 * LANES]) -> Self::V;
     /// Eight bf16, little-endian.
     fn load_bf16_bytes(self, x: &[u8; 2 * LANES]) -> Self::V;
-    /// Asks for the cache line of a vector that will be needed soon, of the slice or past its end.
-    fn prefetch(self, x: &[Lanes], at: usize);
+    /// Asks for a cache line that will be needed soon; any address will do.
+    fn prefetch(self, at: *const u8);
 }
 
 /// A computation that is written for any level.
@@ -237,7 +237,7 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn prefetch(self, _: &[Lanes], _: usize) {}
+    fn prefetch(self, _: *const u8) {}
 }
 
 /// x86-64 with AVX2, FMA and F16C.
@@ -382,9 +382,9 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn prefetch(self, x: &[Lanes], at: usize) {
+    fn prefetch(self, at: *const u8) {
         // SAFETY: it reads nothing, and no address makes it fail.
-        unsafe { x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(x.as_ptr().wrapping_add(at).cast()) }
+        unsafe { x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(at.cast()) }
     }
 }
 

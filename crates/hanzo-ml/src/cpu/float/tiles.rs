@@ -26,8 +26,14 @@ impl Quad {
 /// Quads that stay in the L1 cache (16 KiB) while groups of activations pass.
 const QUADS: usize = 2;
 
-/// Vectors of the next piece of activations that the product with a quad asks for.
-const AHEAD: usize = 2 * STRETCH;
+/// Vectors of the next piece of activations that the product with a quad asks for: half of them.
+const AHEAD: usize = Piece::VECTORS / QUADS;
+
+/// How many rows of the weight are on their way from memory while one is decoded.
+const ROWS_AHEAD: usize = 4;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Groups of activations (96 KiB, in the L2 cache) that pass before the next quads.
 const GROUPS: usize = 16;
@@ -100,6 +106,12 @@ impl Tiles<'_> {
     /// Decodes elements `k..k + len` of a row of the weight into the panel, filled up with zeros to whole vectors.
     #[inline(always)]
     fn fill<S: Simd>(&mut self, s: S, column: usize, k: usize, len: usize) {
+        if column + ROWS_AHEAD < self.columns.n {
+            let ahead = self.columns.stretch(column + ROWS_AHEAD, k, len);
+            for byte in ahead.iter().step_by(LINE) {
+                s.prefetch(byte);
+            }
+        }
         let bytes = self.columns.stretch(column, k, len);
         let (quad, place) = (&mut self.panel[column / SIDE].0, column % SIDE);
         match self.number {
