@@ -146,30 +146,48 @@ pub(crate) fn word(point: &[i8; 8]) -> u64 {
     u64::from_le_bytes(map(point, |byte| byte as u8))
 }
 
-/// [`EVEN_SIGNS`] of four sign indices of seven bits that lie one behind the other, as the four bytes of a word.
+/// [`EVEN_SIGNS`](crate::grids::EVEN_SIGNS) of four sign indices of seven bits that lie one behind the other, as the four
+/// bytes of a word.
 #[inline(always)]
 pub(crate) fn even_sign_words<L: Lanes>(l: L, indices: L::U) -> L::U {
-    let bytes = words!(4, |k| l.and(l.shl(indices, k as u32), l.splat(0x7f << (8 * k))));
-    with_even_sign(l, l.or(l.or(bytes[0], bytes[1]), l.or(bytes[2], bytes[3])))
+    // Two indices to each half of the word, then one to each byte.
+    let halves = l.or(l.and(indices, l.splat(0x3fff)), l.shl(l.and(indices, l.splat(0x0fff_c000)), 2));
+    let (low, high) = (l.and(halves, l.splat(0x007f_007f)), l.and(halves, l.splat(0x3f80_3f80)));
+    with_even_sign(l, l.or(low, l.shl(high, 1)))
 }
 
 /// The eighth sign of each byte of seven, by the parity of the two nibbles' difference.
 #[inline(always)]
 pub(crate) fn with_even_sign<L: Lanes>(l: L, seven: L::U) -> L::U {
     const PARITY: [u8; 16] = [0, 128, 128, 0, 128, 0, 0, 128, 128, 0, 0, 128, 0, 128, 128, 0];
-    let both = l.xor(seven, l.bits(seven, 4, 7));
-    l.or(seven, l.lookup(&PARITY, l.bits(both, 0, 15)))
+    let nibbles = l.and(l.xor(seven, l.shr(seven, 4)), l.splat(0x0f0f_0f0f));
+    l.or(seven, l.lookup(&PARITY, nibbles))
 }
 
-/// Magnitudes with signs, `OFFSET` more: bit `j` of byte `k` of `signs` makes element `8k + j` negative.
+/// Bytes that are negative where bit `j` of byte `k` of `signs` is set, for element `8k + j`, and positive elsewhere.
 #[inline(always)]
-pub(crate) fn with_sign_words<L: Lanes>(l: L, magnitudes: [L::U; 8], signs: L::U, offset: u8) -> [L::U; 8] {
-    let offset = l.splat(u32::from(offset) * 0x0101_0101);
+pub(crate) fn sign_bytes<L: Lanes>(l: L, signs: L::U) -> [L::U; 8] {
     words!(|i| {
-        let bits = l.splat(if i.is_multiple_of(2) { 0x0804_0201 } else { 0x8040_2010 });
-        let minus = l.eq_u8(l.and(l.spread_byte(signs, i / 2), bits), bits);
-        l.add_u8(l.xor(magnitudes[i], minus), l.sub_u8(offset, minus))
+        let bits = if i.is_multiple_of(2) { LOW_BITS } else { HIGH_BITS };
+        one_bit_negative(l, l.and(l.spread_byte(signs, i / 2), l.splat(bits)))
     })
+}
+
+/// [`sign_bytes`] for quants in pairs.
+#[inline(always)]
+pub(crate) fn sign_byte_pairs<L: Lanes>(l: L, signs: L::U) -> [L::U; 8] {
+    let spread = words!(4, |k| l.spread_byte_pair(signs, k));
+    words!(|i| one_bit_negative(l, l.and(spread[i / 2][i % 2], l.splat_pair([LOW_BITS, HIGH_BITS]))))
+}
+
+/// A bit of its own for each of eight bytes.
+const LOW_BITS: u32 = 0x0804_0201;
+const HIGH_BITS: u32 = 0x8040_2010;
+
+/// 127 where a byte has no bit, and what is negative where it has one.
+#[inline(always)]
+fn one_bit_negative<L: Lanes>(l: L, bit: L::U) -> L::U {
+    l.add_u8(bit, l.splat(0x7f7f_7f7f))
 }
 
 #[cfg(test)]

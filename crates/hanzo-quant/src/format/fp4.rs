@@ -61,7 +61,7 @@ impl EightRows for Mxfp4 {
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
         let codes = nibble_words(l, block, 1);
         let quants = words!(|i| l.lookup(&UNSIGNED, codes[i]));
-        LaneGroup { quants, scales: [lane_half_of_e8m0(l, block.byte(0)); 2], minima: None }
+        LaneGroup { quants, signs: None, scales: [lane_half_of_e8m0(l, block.byte(0)); 2], minima: None }
     }
 }
 
@@ -163,7 +163,7 @@ impl EightRows for Nvfp4 {
         let invalid = l.eq_u8(bytes, l.splat(0x7f7f_7f7f));
         let bytes = l.and(bytes, l.xor(invalid, l.splat(u32::MAX)));
         let scales = words!(2, |half| lane_half_of_ue4m3(l, l.byte(bytes, 2 * group + half)));
-        LaneGroup { quants, scales, minima: None }
+        LaneGroup { quants, signs: None, scales, minima: None }
     }
 }
 

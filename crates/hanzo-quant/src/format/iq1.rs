@@ -41,25 +41,30 @@ fn shifted(points: [(usize, bool); 4]) -> [i8; GROUP] {
     quants
 }
 
-/// [`shifted`] of eight rows, [`LARGEST`] more. A point's word is its index; bit 0 of its other word says whether the shift
-/// is negative.
+/// [`shifted`] of eight rows in pairs, [`LARGEST`] more. The bytes of `down` are 2 where the shift of a point is negative,
+/// else 0.
 #[inline(always)]
-fn shifted_words<L: Lanes>(l: L, points: [(L::U, L::U); 4]) -> [L::U; 8] {
-    let [a, b, c, d] = words!(4, |k| {
-        let (point, negative) = points[k];
-        let two = l.shl(l.spread_byte(negative, 0), 1);
-        let shift = l.sub_u8(l.splat(u32::from(LARGEST + 1) * 0x0101_0101), two);
-        let (first, second) = l.gather_pair(&grids::IQ1, point);
-        (l.add_u8(first, shift), l.add_u8(second, shift))
-    });
-    [a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1]
+fn shifted_pairs<L: Lanes>(l: L, points: [[L::U; 2]; 4], down: L::U) -> [L::U; 8] {
+    let shift = l.sub_u8(l.splat(u32::from(LARGEST + 1) * 0x0101_0101), down);
+    let shifts = words!(4, |k| l.spread_byte_pair(shift, k));
+    words!(|i| l.add_u8(points[i / 2][i % 2], shifts[i / 2][i % 2]))
+}
+
+/// Numbers of `bits` bits, four of them one behind the other at the start of a word, to its four bytes.
+#[inline(always)]
+fn spread_bits<L: Lanes>(l: L, packed: L::U, bits: u32) -> L::U {
+    let (two, mask) = ((1 << (2 * bits)) - 1, (1 << bits) - 1);
+    let first = l.and(packed, l.splat(two));
+    let second = l.and(packed, l.splat(two << (2 * bits)));
+    let halves = l.or(first, l.shl(second, 16 - 2 * bits));
+    l.and(l.or(halves, l.shl(halves, 8 - bits)), l.splat(mask * 0x0101_0101))
 }
 
 /// `d · (2 · bits + 1) / 8` of eight rows.
 #[inline(always)]
 fn lane_scale<L: Lanes>(l: L, d: L::F, bits: L::U) -> L::F {
     let odd = l.or(l.shl(bits, 1), l.splat(1));
-    l.mul_f32(l.mul_f32(d, l.i32_to_f32(odd)), l.bits_to_f32(l.splat(0.125f32.to_bits())))
+    l.mul_f32(l.mul_f32(d, l.bits_to_f32(l.splat(0.125f32.to_bits()))), l.i32_to_f32(odd))
 }
 
 pub(crate) struct Iq1S;
@@ -112,17 +117,16 @@ impl EncodeBlock for Iq1S {
 impl EightRows for Iq1S {
     const OFFSET: u8 = LARGEST;
     const MAX: u8 = 2 * LARGEST;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        let low = block.word(2 + 4 * group);
         let high = l.shr(block.word(34 + group / 2 * 4), 16 * (group as u32 % 2));
-        let negative = l.bits_at(high, 15, 1);
-        let points =
-            words!(4, |k| (l.or(l.byte(low, k), l.shl(l.bits_at(high, 3 * k as u32, 7), 8)), negative));
-        let quants = shifted_words(l, points);
+        let points = l.gather_pairs_far(&grids::IQ1, block.word(2 + 4 * group), spread_bits(l, high, 3));
+        let down = l.spread_byte(l.bits_at(high, 14, 2), 0);
+        let quants = shifted_pairs(l, points, down);
         let scale = lane_scale(l, block.f16(0), l.bits_at(high, 12, 7));
-        LaneGroup { quants, scales: [scale; 2], minima: None }
+        LaneGroup { quants, signs: None, scales: [scale; 2], minima: None }
     }
 }
 
@@ -188,18 +192,14 @@ impl EncodeBlock for Iq1M {
 impl EightRows for Iq1M {
     const OFFSET: u8 = LARGEST;
     const MAX: u8 = 2 * LARGEST;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        let low = block.word(4 * group);
         let high = l.shr(block.word(32 + group / 2 * 4), 16 * (group as u32 % 2));
-        let quants = shifted_words(
-            l,
-            words!(4, |k| {
-                let at = 4 * k as u32;
-                (l.or(l.byte(low, k), l.shl(l.bits_at(high, at, 7), 8)), l.bits_at(high, at + 3, 1))
-            }),
-        );
+        let nibbles = spread_bits(l, high, 4);
+        let points = l.gather_pairs_far(&grids::IQ1, block.word(4 * group), nibbles);
+        let quants = shifted_pairs(l, points, l.bits(nibbles, 2, 2));
         let (first, second) = (block.word(48), block.word(52));
         let low_byte = l.or(l.bits_at(first, 12, 15), l.and(l.shr(first, 24), l.splat(0xf0)));
         let high_byte =
@@ -208,6 +208,6 @@ impl EightRows for Iq1M {
         let at = 16 * (group as u32 / 2 % 2) + 6 * (group as u32 % 2);
         let bits = if group < 4 { first } else { second };
         let scales = words!(2, |half| lane_scale(l, d, l.bits_at(bits, at + 3 * half as u32, 7)));
-        LaneGroup { quants, scales, minima: None }
+        LaneGroup { quants, signs: None, scales, minima: None }
     }
 }

@@ -5,7 +5,7 @@
 use super::{
     Encode, Field, Group,
     bits::{
-        bytes, even_sign_words, f16_at, map, put_f16, u16_at, u32_at, with_even_sign, with_sign_words,
+        bytes, even_sign_words, f16_at, map, put_f16, sign_byte_pairs, u16_at, u32_at, with_even_sign,
         with_signs, word,
     },
     lattice::Lattice,
@@ -38,11 +38,11 @@ fn scale(block: &[u8], bits: u8) -> f32 {
     f16_at(block, 0) * (0.5 + f32::from(bits)) * 0.25
 }
 
-/// [`scale`] of eight rows: the same numbers, since every product here is exact.
+/// [`scale`] of eight rows from twice the bits and one: the same numbers, since every product here is exact.
 #[inline(always)]
-fn lane_scale<L: Lanes>(l: L, d: L::F, bits: L::U) -> L::F {
-    let halves = l.or(l.shl(bits, 1), l.splat(1));
-    l.mul_f32(l.mul_f32(d, l.i32_to_f32(halves)), l.bits_to_f32(l.splat(0.125f32.to_bits())))
+fn lane_scale<L: Lanes>(l: L, block: Blocks<'_, L>, halves: L::U) -> L::F {
+    let eighth = l.mul_f32(block.f16(0), l.bits_to_f32(l.splat(0.125f32.to_bits())));
+    l.mul_f32(eighth, l.i32_to_f32(halves))
 }
 
 /// The two scales of a group from the nibbles of its byte of the field at `at`.
@@ -50,16 +50,17 @@ fn lane_scale<L: Lanes>(l: L, d: L::F, bits: L::U) -> L::F {
 fn lane_scales<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize, group: usize) -> [L::F; 2] {
     let codes = block.word(at + group / 4 * 4);
     words!(2, |half| {
-        let bits = l.bits_at(codes, 8 * (group as u32 % 4) + 4 * half as u32, 15);
-        lane_scale(l, block.f16(0), bits)
+        let bit = 8 * (group as u32 % 4) + 4 * half as u32;
+        let twice = if bit == 0 { l.shl(codes, 1) } else { l.shr(codes, bit.saturating_sub(1)) };
+        lane_scale(l, block, l.or(l.and(twice, l.splat(30)), l.splat(1)))
     })
 }
 
 /// Four points of eight elements, with signs.
 #[inline(always)]
-fn lane_quants<L: Lanes>(l: L, grid: &[[i8; 8]], points: [L::U; 4], signs: L::U) -> [L::U; 8] {
-    let [a, b, c, d] = words!(4, |k| l.gather_pair(grid, points[k]));
-    with_sign_words(l, [a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1], signs, LARGEST)
+fn lane_group<L: Lanes>(l: L, points: [[L::U; 2]; 4], signs: L::U, scales: [L::F; 2]) -> LaneGroup<L> {
+    let quants = words!(|i| points[i / 2][i % 2]);
+    LaneGroup { quants, signs: Some(sign_byte_pairs(l, signs)), scales, minima: None }
 }
 
 pub(crate) struct Iq2Xxs;
@@ -111,13 +112,15 @@ impl EncodeBlock for Iq2Xxs {
 impl EightRows for Iq2Xxs {
     const OFFSET: u8 = LARGEST;
     const MAX: u8 = 2 * LARGEST;
+    const LARGEST: u8 = LARGEST;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        let (packed, bits) = (block.word(2 + 8 * group), block.word(6 + 8 * group));
-        let points = words!(4, |k| l.byte(packed, k));
-        let quants = lane_quants(l, &grids::IQ2_XXS, points, even_sign_words(l, bits));
-        LaneGroup { quants, scales: [lane_scale(l, block.f16(0), l.shr(bits, 28)); 2], minima: None }
+        let bits = block.word(6 + 8 * group);
+        let points = l.gather_pairs(&grids::IQ2_XXS, block.bytes(2 + 8 * group));
+        let scale = lane_scale(l, block, l.or(l.shr(bits, 27), l.splat(1)));
+        lane_group(l, points, even_sign_words(l, bits), [scale; 2])
     }
 }
 
@@ -174,17 +177,15 @@ fn put_scales(codes: &[f32; 16], packed: &mut [u8]) {
 impl EightRows for Iq2Xs {
     const OFFSET: u8 = LARGEST;
     const MAX: u8 = 2 * LARGEST;
+    const LARGEST: u8 = LARGEST;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        let pairs = [block.word(2 + 8 * group), block.word(6 + 8 * group)];
-        let points = words!(4, |k| l.and(l.shr(pairs[k / 2], 16 * (k as u32 % 2)), l.splat(511)));
-        let seven = l.or(
-            l.or(l.bits_at(pairs[0], 9, 0x7f), l.shl(l.bits_at(pairs[0], 25, 0x7f), 8)),
-            l.or(l.shl(l.bits_at(pairs[1], 9, 0x7f), 16), l.shl(l.bits_at(pairs[1], 25, 0x7f), 24)),
-        );
-        let quants = lane_quants(l, &grids::IQ2_XS, points, with_even_sign(l, seven));
-        LaneGroup { quants, scales: lane_scales(l, block, 66, group), minima: None }
+        let (first, second) = (block.word(2 + 8 * group), block.word(6 + 8 * group));
+        let points = l.gather_pairs_nine_bits(&grids::IQ2_XS, block.bytes(2 + 8 * group));
+        let seven = l.bits(l.bytes_of_halves(first, second, 1), 1, 0x7f);
+        lane_group(l, points, with_even_sign(l, seven), lane_scales(l, block, 66, group))
     }
 }
 
@@ -236,14 +237,16 @@ impl EncodeBlock for Iq2S {
 impl EightRows for Iq2S {
     const OFFSET: u8 = LARGEST;
     const MAX: u8 = 2 * LARGEST;
+    const LARGEST: u8 = LARGEST;
+    const PAIRS: bool = true;
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        let (low, high) = (block.word(2 + 4 * group), block.word(66 + group / 4 * 4));
-        let points = words!(4, |k| {
-            l.or(l.byte(low, k), l.shl(l.bits_at(high, 8 * (group as u32 % 4) + 2 * k as u32, 3), 8))
-        });
-        let quants = lane_quants(l, &grids::IQ2_S, points, block.word(34 + 4 * group));
-        LaneGroup { quants, scales: lane_scales(l, block, 74, group), minima: None }
+        // Two bits to each byte; what else is there makes no difference.
+        let high = l.byte(block.word(66 + group / 4 * 4), group % 4);
+        let high = l.or(high, l.shl(high, 12));
+        let high = l.or(high, l.shl(high, 6));
+        let points = l.gather_pairs_far(&grids::IQ2_S, block.word(2 + 4 * group), high);
+        lane_group(l, points, block.word(34 + 4 * group), lane_scales(l, block, 74, group))
     }
 }

@@ -2,14 +2,14 @@
 
 use super::{
     Encode, Field, Group,
-    bits::{bytes, even_sign_words, f16_at, map, put_f16, u32_at, with_sign_words, with_signs},
+    bits::{bytes, even_sign_words, f16_at, map, put_f16, sign_bytes, u32_at, with_signs},
     lattice::Lattice,
     lattice_block::{Codebook, LatticeBlock, Magnitudes},
     layout::{EncodeBlock, Quant, encode, fields},
 };
 use crate::{
     grids::{self, EVEN_SIGNS, IQ3_S_LEVELS, IQ3_XXS_LEVELS, packed},
-    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
+    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, Points, words},
 };
 
 /// Two points of four magnitudes as a little-endian word.
@@ -81,17 +81,19 @@ impl EncodeBlock for Iq3Xxs {
 impl EightRows for Iq3Xxs {
     const OFFSET: u8 = IQ3_XXS_LEVELS[7] as u8;
     const MAX: u8 = 2 * Self::OFFSET;
+    const LARGEST: u8 = Self::OFFSET;
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
+        static POINTS: Points<256> = Points::new(&grids::IQ3_XXS);
         let bits = block.word(66 + 4 * group);
-        let packed = [block.word(2 + 8 * group), block.word(6 + 8 * group)];
-        let points = words!(|i| l.gather(&grids::IQ3_XXS, l.byte(packed[i / 4], i % 4)));
-        let quants = with_sign_words(l, points, even_sign_words(l, bits), Self::OFFSET);
+        let points = words!(2, |half| l.gather(&POINTS, block.bytes(2 + 8 * group + 4 * half)));
+        let signs = sign_bytes(l, even_sign_words(l, bits));
         // Exact, like the product of the scalar decoder.
-        let halves = l.i32_to_f32(l.or(l.shl(l.shr(bits, 28), 1), l.splat(1)));
-        let scale = l.mul_f32(l.mul_f32(block.f16(0), halves), l.bits_to_f32(l.splat(0.25f32.to_bits())));
-        LaneGroup { quants, scales: [scale; 2], minima: None }
+        let quarter = l.mul_f32(block.f16(0), l.bits_to_f32(l.splat(0.25f32.to_bits())));
+        let scale = l.mul_f32(quarter, l.i32_to_f32(l.or(l.shr(bits, 27), l.splat(1))));
+        let quants = words!(|i| points[i / 4][i % 4]);
+        LaneGroup { quants, signs: Some(signs), scales: [scale; 2], minima: None }
     }
 }
 
@@ -155,17 +157,20 @@ impl EncodeBlock for Iq3S {
 impl EightRows for Iq3S {
     const OFFSET: u8 = IQ3_S_LEVELS[7] as u8;
     const MAX: u8 = 2 * Self::OFFSET;
+    const LARGEST: u8 = Self::OFFSET;
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        let packed = [block.word(2 + 8 * group), block.word(6 + 8 * group)];
-        let high = block.word(66 + group / 4 * 4);
-        let points = words!(|i| {
-            let ninth = l.bits_at(high, 8 * (group as u32 % 4) + i as u32, 1);
-            l.gather(&grids::IQ3_S, l.or(l.byte(packed[i / 4], i % 4), l.shl(ninth, 8)))
+        static POINTS: Points<512> = Points::new(&grids::IQ3_S);
+        let high = l.spread_byte(block.word(66 + group / 4 * 4), group % 4);
+        let points = words!(2, |half| {
+            let bits = l.splat(0x0804_0201 << (4 * half));
+            let ninth = l.eq_u8(l.and(high, bits), bits);
+            l.gather_far(&POINTS, block.word(2 + 8 * group + 4 * half), ninth)
         });
-        let quants = with_sign_words(l, points, block.word(74 + 4 * group), Self::OFFSET);
+        let (quants, signs) = (words!(|i| points[i / 4][i % 4]), sign_bytes(l, block.word(74 + 4 * group)));
         let odd = l.or(l.shl(l.bits_at(block.word(106), 4 * group as u32, 15), 1), l.splat(1));
-        LaneGroup { quants, scales: [l.mul_f32(block.f16(0), l.i32_to_f32(odd)); 2], minima: None }
+        let scale = l.mul_f32(block.f16(0), l.i32_to_f32(odd));
+        LaneGroup { quants, signs: Some(signs), scales: [scale; 2], minima: None }
     }
 }

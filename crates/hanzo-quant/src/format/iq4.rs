@@ -85,7 +85,7 @@ impl EightRows for Iq4Nl {
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
-        LaneGroup { quants: level_words(l, block, 2), scales: [block.f16(0); 2], minima: None }
+        LaneGroup { quants: level_words(l, block, 2), signs: None, scales: [block.f16(0); 2], minima: None }
     }
 }
 
@@ -134,7 +134,7 @@ impl EightRows for Iq4Xs {
         let high = l.and(l.shr(block.half(2), 2 * group as u32), l.splat(3));
         let code = l.sub(l.or(low, l.shl(high, 4)), l.splat(32));
         let quants = level_words(l, block, 8 + 16 * group);
-        LaneGroup { quants, scales: [block.f16_times(0, code); 2], minima: None }
+        LaneGroup { quants, signs: None, scales: [block.f16_times(0, code); 2], minima: None }
     }
 }
 

@@ -149,6 +149,7 @@ impl EightRows for Q2K {
         let codes = words!(4, |i| l.bits_at(codes, byte + 4 * i as u32, 15));
         LaneGroup {
             quants: two_bit_words(l, block, 16, group),
+            signs: None,
             scales: [block.f16_times(80, codes[0]), block.f16_times(80, codes[2])],
             minima: Some([block.f16_times(82, codes[1]), block.f16_times(82, codes[3])]),
         }
@@ -232,7 +233,7 @@ impl EightRows for Q3K {
             let high = l.bits_at(block.word(104), byte + 2 * (idx as u32 / 4), 3);
             block.f16_times(108, l.sub(l.or(low, l.shl(high, 4)), l.splat(32)))
         });
-        LaneGroup { quants, scales, minima: None }
+        LaneGroup { quants, signs: None, scales, minima: None }
     }
 }
 
@@ -295,7 +296,7 @@ impl EightRows for Q4K {
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
         let (scale, minimum) = lane_scale_and_minimum(l, block, group);
         let quants = four_bit_words(l, block, 16, group);
-        LaneGroup { quants, scales: [scale; 2], minima: Some([minimum; 2]) }
+        LaneGroup { quants, signs: None, scales: [scale; 2], minima: Some([minimum; 2]) }
     }
 }
 
@@ -352,7 +353,7 @@ impl EightRows for Q5K {
         let (scale, minimum) = lane_scale_and_minimum(l, block, group);
         let low = four_bit_words(l, block, 48, group);
         let quants = words!(|i| l.or(low[i], l.shl(l.bits(block.word(16 + 4 * i), group as u32, 1), 4)));
-        LaneGroup { quants, scales: [scale; 2], minima: Some([minimum; 2]) }
+        LaneGroup { quants, signs: None, scales: [scale; 2], minima: Some([minimum; 2]) }
     }
 }
 
@@ -418,7 +419,7 @@ impl EightRows for Q6K {
             let signed = l.sub(l.xor(l.byte(codes, 2 * (group % 2) + half), sign), sign);
             block.f16_times(208, signed)
         });
-        LaneGroup { quants, scales, minima: None }
+        LaneGroup { quants, signs: None, scales, minima: None }
     }
 }
 

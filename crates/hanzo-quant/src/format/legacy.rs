@@ -51,7 +51,7 @@ impl EightRows for Q4_0 {
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
-        LaneGroup { quants: nibble_words(l, block, 2), scales: [block.f16(0); 2], minima: None }
+        LaneGroup { quants: nibble_words(l, block, 2), signs: None, scales: [block.f16(0); 2], minima: None }
     }
 }
 
@@ -97,6 +97,7 @@ impl EightRows for Q4_1 {
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
         LaneGroup {
             quants: nibble_words(l, block, 4),
+            signs: None,
             scales: [block.f16(0); 2],
             minima: Some([l.neg_f32(block.f16(2)); 2]),
         }
@@ -217,7 +218,7 @@ impl EightRows for Q5_0 {
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
         let quants = five_bit_words(l, block, 6, block.word(2));
-        LaneGroup { quants, scales: [block.f16(0); 2], minima: None }
+        LaneGroup { quants, signs: None, scales: [block.f16(0); 2], minima: None }
     }
 }
 
@@ -264,6 +265,7 @@ impl EightRows for Q5_1 {
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
         LaneGroup {
             quants: five_bit_words(l, block, 8, block.word(4)),
+            signs: None,
             scales: [block.f16(0); 2],
             minima: Some([l.neg_f32(block.f16(2)); 2]),
         }

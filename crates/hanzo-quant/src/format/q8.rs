@@ -56,7 +56,12 @@ impl EightRows for Q8_0 {
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
-        LaneGroup { quants: unsigned_words(l, block, 2), scales: [block.f16(0); 2], minima: None }
+        LaneGroup {
+            quants: unsigned_words(l, block, 2),
+            signs: None,
+            scales: [block.f16(0); 2],
+            minima: None,
+        }
     }
 }
 
@@ -95,7 +100,12 @@ impl EightRows for Q8_1 {
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, _group: usize) -> LaneGroup<L> {
-        LaneGroup { quants: unsigned_words(l, block, 4), scales: [block.f16(0); 2], minima: None }
+        LaneGroup {
+            quants: unsigned_words(l, block, 4),
+            signs: None,
+            scales: [block.f16(0); 2],
+            minima: None,
+        }
     }
 }
 
@@ -139,7 +149,12 @@ impl EightRows for Q8K {
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
         let scale = l.bits_to_f32(block.word(0));
-        LaneGroup { quants: unsigned_words(l, block, 4 + group * GROUP), scales: [scale; 2], minima: None }
+        LaneGroup {
+            quants: unsigned_words(l, block, 4 + group * GROUP),
+            signs: None,
+            scales: [scale; 2],
+            minima: None,
+        }
     }
 }
 

@@ -81,7 +81,7 @@ impl EightRows for Tq1_0 {
             (7, 1) => trit_words(l, block.word(48), i % 4),
             (_, half) => trit_words(l, block.word(32 + 4 * (i % 4)), first + half),
         });
-        LaneGroup { quants, scales: [block.f16(52); 2], minima: None }
+        LaneGroup { quants, signs: None, scales: [block.f16(52); 2], minima: None }
     }
 }
 
@@ -133,7 +133,7 @@ impl EightRows for Tq2_0 {
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
         let (first, shift) = (group / 4 * 32, 2 * (group as u32 % 4));
         let quants = words!(|i| l.bits(block.word(first + 4 * i), shift, 3));
-        LaneGroup { quants, scales: [block.f16(64); 2], minima: None }
+        LaneGroup { quants, signs: None, scales: [block.f16(64); 2], minima: None }
     }
 }
 

@@ -2,20 +2,29 @@
 
 #![expect(unsafe_code, reason = "instructions that only some processors have")]
 
-use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadu_si64, _mm_loadu_si128,
-    _mm_packus_epi32, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32,
-    _mm256_add_ps, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
-    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_fnmadd_ps,
-    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mulhi_epu16,
-    _mm256_mullo_epi16, _mm256_mullo_epi32, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_shuffle_epi8,
-    _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi32, _mm256_srl_epi32, _mm256_storeu_ps,
-    _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi32, _mm256_xor_ps, _mm256_xor_si256,
+use std::{
+    arch::{
+        asm,
+        x86_64::{
+            __m128d, __m128i, __m256, __m256i, _MM_HINT_T0, _mm_blend_epi32, _mm_cvtsi32_si128, _mm_load_sd,
+            _mm_loadh_pd, _mm_loadu_si32, _mm_loadu_si64, _mm_loadu_si128, _mm_packus_epi32, _mm_prefetch,
+            _mm256_abs_epi8, _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_add_ps,
+            _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castpd_si256, _mm256_castps_si256,
+            _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps,
+            _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extracti128_si256,
+            _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
+            _mm256_mul_ps, _mm256_mulhi_epu16, _mm256_mullo_epi16, _mm256_mullo_epi32, _mm256_or_si256,
+            _mm256_set_m128d, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
+            _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x, _mm256_shuffle_epi8, _mm256_shuffle_ps,
+            _mm256_sign_epi8, _mm256_sll_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
+            _mm256_sub_epi8, _mm256_sub_epi32, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8, _mm256_xor_ps,
+            _mm256_xor_si256,
+        },
+    },
+    ptr,
 };
 
-use super::{Job, LANES, Lanes};
+use super::{Job, LANES, Lanes, Points, words};
 
 /// x86-64 with AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -36,27 +45,139 @@ fn run_avx2<J: Job>(job: J) -> J::Output {
     job.run(Avx2(()))
 }
 
-impl Avx2 {
-    /// Indices modulo a table's length, a power of two.
+/// Indices of points at four places of eight rows, each below `N`.
+trait Places<const N: usize>: Copy {
+    fn at(self, row: usize, k: usize) -> usize;
+}
+
+impl Places<256> for &[u8; 32] {
     #[inline(always)]
-    fn places(self, table_len: usize, idx: __m256i) -> [u32; LANES] {
-        assert!(table_len.is_power_of_two(), "a table of {table_len} entries");
-        let mut places = [0; LANES];
-        self.store(self.and(idx, self.splat(table_len as u32 - 1)), &mut places);
+    fn at(self, row: usize, k: usize) -> usize {
+        usize::from(self[4 * row + k])
+    }
+}
+
+/// The lowest nine bits of halves of words, in memory: two words of eight rows each.
+#[derive(Clone, Copy)]
+struct NineBits<'a>(&'a [u8; 64]);
+
+impl Places<512> for NineBits<'_> {
+    #[inline(always)]
+    fn at(self, row: usize, k: usize) -> usize {
+        let word = u32::from_le_bytes(self.0.as_chunks().0[LANES * (k / 2) + row]);
+        (word >> (16 * (k % 2))) as usize % 512
+    }
+}
+
+/// Indices of 16 bits: those of rows 0, 1, 4 and 5, and of rows 2, 3, 6 and 7.
+#[derive(Clone, Copy)]
+struct Far<'a, const N: usize>(&'a [[u64; 4]; 2]);
+
+impl<'a, const N: usize> Far<'a, N> {
+    /// The indices as what happens to lie in memory: a compiler that knows them to be parts of a vector takes each out of it,
+    /// which is several times dearer than to load it.
+    #[inline(always)]
+    #[expect(clippy::pointers_in_nomem_asm_block, reason = "no instruction, so none that touches memory")]
+    fn in_memory(indices: &'a [[u64; 4]; 2]) -> Self {
+        let mut at = ptr::from_ref(indices);
+        // SAFETY: no instruction at all, so `at` stays the address that it was.
+        unsafe {
+            asm!("# {0}", inlateout(reg) at, options(pure, nomem, nostack, preserves_flags));
+            Self(&*at)
+        }
+    }
+}
+
+impl<const N: usize> Places<N> for Far<'_, N> {
+    #[inline(always)]
+    fn at(self, row: usize, k: usize) -> usize {
+        let row = self.0[row % 4 / 2][row / 4 * 2 + row % 2];
+        usize::from((row >> (16 * k)) as u16)
+    }
+}
+
+impl Avx2 {
+    /// Indices modulo `N`.
+    #[inline(always)]
+    fn far<const N: usize>(self, low: __m256i, high: __m256i) -> [[u64; 4]; 2] {
+        const { assert!(N.is_power_of_two() && N >= 256 && N <= 1 << 15) };
+        let high = self.and(high, self.splat((N as u32 / 256 - 1) * 0x0101_0101));
+        let mut places = [[0; 4]; 2];
+        // SAFETY: an `Avx2` exists only where the processor has AVX2; both halves are as long as a vector.
+        unsafe {
+            _mm256_storeu_si256(places[0].as_mut_ptr().cast(), _mm256_unpacklo_epi8(low, high));
+            _mm256_storeu_si256(places[1].as_mut_ptr().cast(), _mm256_unpackhi_epi8(low, high));
+        }
         places
+    }
+
+    /// The points at place `k` of four rows from `row` on. Each comes with its neighbours and is blended in where it already is:
+    /// no shuffle.
+    #[inline(always)]
+    fn four_points<const N: usize, P: Places<N>>(
+        self,
+        points: &Points<N>,
+        places: P,
+        row: usize,
+        k: usize,
+    ) -> __m128i {
+        let start: *const i32 = ptr::from_ref(points).cast();
+        // SAFETY: an `Avx2` exists only where the processor has AVX2. Indices are below `N`, so that the four words that end or
+        // begin with a point lie within `points`, room included.
+        unsafe {
+            let at = |lane: usize| start.add(Points::<N>::BEFORE + places.at(row + lane, k) - lane);
+            let words = _mm_loadu_si32(at(0).cast());
+            let words = _mm_blend_epi32::<2>(words, _mm_loadu_si128(at(1).cast()));
+            let words = _mm_blend_epi32::<4>(words, _mm_loadu_si128(at(2).cast()));
+            _mm_blend_epi32::<8>(words, _mm_loadu_si128(at(3).cast()))
+        }
+    }
+
+    /// The points at place `k` of two rows.
+    #[inline(always)]
+    fn two_points<const N: usize, P: Places<N>>(
+        self,
+        points: &[[i8; 8]; N],
+        places: P,
+        row: usize,
+        k: usize,
+    ) -> __m128d {
+        // SAFETY: an `Avx2` exists only where the processor has AVX2. Indices are below `N`.
+        unsafe {
+            let at = |row: usize| points.as_ptr().add(places.at(row, k)).cast::<f64>();
+            _mm_loadh_pd(_mm_load_sd(at(row)), at(row + 1))
+        }
+    }
+
+    #[inline(always)]
+    fn words_at<const N: usize, P: Places<N>>(self, points: &Points<N>, places: P) -> [__m256i; 4] {
+        words!(4, |k| {
+            let (low, high) =
+                (self.four_points(points, places, 0, k), self.four_points(points, places, 4, k));
+            // SAFETY: an `Avx2` exists only where the processor has AVX2.
+            unsafe { _mm256_set_m128i(high, low) }
+        })
+    }
+
+    #[inline(always)]
+    fn pairs_at<const N: usize, P: Places<N>>(self, points: &[[i8; 8]; N], places: P) -> [[__m256i; 2]; 4] {
+        words!(4, |k| words!(2, |half| {
+            let low = self.two_points(points, places, 2 * half, k);
+            let high = self.two_points(points, places, 2 * half + 4, k);
+            // SAFETY: an `Avx2` exists only where the processor has AVX2.
+            unsafe { _mm256_castpd_si256(_mm256_set_m128d(high, low)) }
+        }))
     }
 }
 
 // SAFETY of every `unsafe` block in this implementation: an `Avx2` exists only in `run_avx2`, where the processor has
-// the features that the intrinsics need; loads and stores go through references to as many bytes as they touch; an
-// unchecked index comes from `places`, which makes each less than the table's length.
+// the features that the intrinsics need; loads and stores go through references to as many bytes as they touch.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
 impl Lanes for Avx2 {
     type U = __m256i;
     type F = __m256;
 
     const UNROLLS: bool = true;
-    const WIDE_SUMS: bool = false;
     const SIGNED: bool = true;
 
     #[inline(always)]
@@ -75,8 +196,18 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn load_f16(self, bytes: &[u8; 16]) -> __m256 {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(bytes.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
     fn splat(self, word: u32) -> __m256i {
         unsafe { _mm256_set1_epi32(word as i32) }
+    }
+
+    #[inline(always)]
+    fn splat_pair(self, words: [u32; 2]) -> __m256i {
+        unsafe { _mm256_set1_epi64x((u64::from(words[0]) | u64::from(words[1]) << 32) as i64) }
     }
 
     #[inline(always)]
@@ -140,6 +271,11 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn sign_u8(self, a: __m256i, b: __m256i) -> __m256i {
+        unsafe { _mm256_sign_epi8(a, b) }
+    }
+
+    #[inline(always)]
     fn eq_u8(self, a: __m256i, b: __m256i) -> __m256i {
         unsafe { _mm256_cmpeq_epi8(a, b) }
     }
@@ -166,6 +302,33 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn spread_byte_pair(self, a: __m256i, byte: usize) -> [__m256i; 2] {
+        // A half of the vector has four rows: the first two go to the first of the pair.
+        let row = |row: usize| ((4 * row + byte) as u64 * 0x0101_0101_0101_0101) as i64;
+        unsafe {
+            words!(2, |i| {
+                let (first, second) = (row(2 * i), row(2 * i + 1));
+                _mm256_shuffle_epi8(a, _mm256_setr_epi64x(first, second, first, second))
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn bytes_of_halves(self, a: __m256i, b: __m256i, byte: usize) -> __m256i {
+        // Bytes `byte` and `byte + 2` of each word to the low half of the word, zeros to the other.
+        let low = |row: u64| row * 0x0404 + byte as u64 * 0x0101 + 0x0200;
+        let rows = |row: u64| low(row) | 0x8080_0000 | low(row + 1) << 32 | 0x8080_0000 << 32;
+        let swapped = |rows: u64| (rows << 16 & 0xffff_0000_ffff_0000) | (rows >> 16 & 0x0000_ffff_0000_ffff);
+        let (x, y) = (rows(0), rows(2));
+        let (p, q) = (swapped(x), swapped(y));
+        unsafe {
+            let first = _mm256_setr_epi64x(x as i64, y as i64, x as i64, y as i64);
+            let second = _mm256_setr_epi64x(p as i64, q as i64, p as i64, q as i64);
+            _mm256_or_si256(_mm256_shuffle_epi8(a, first), _mm256_shuffle_epi8(b, second))
+        }
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], codes: __m256i) -> __m256i {
         unsafe {
             let table: __m128i = _mm_loadu_si128(table.as_ptr().cast());
@@ -173,30 +336,42 @@ impl Lanes for Avx2 {
         }
     }
 
-    /// Loads of single entries: eight of them with what puts them together take less than the instruction that gathers.
     #[inline(always)]
-    fn gather(self, table: &[[i8; 4]], idx: __m256i) -> __m256i {
-        let places = self.places(table.len(), idx);
-        // Each place is below the table's length.
-        unsafe {
-            let word =
-                |lane: usize| i32::from_le_bytes(table.get_unchecked(places[lane] as usize).map(|b| b as u8));
-            _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7))
-        }
+    fn gather(self, points: &Points<256>, indices: &[u8; 32]) -> [__m256i; 4] {
+        self.words_at(points, indices)
     }
 
     #[inline(always)]
-    fn gather_pair(self, table: &[[i8; 8]], idx: __m256i) -> (__m256i, __m256i) {
-        let places = self.places(table.len(), idx);
-        // Each place is below the table's length.
+    fn gather_far<const N: usize>(self, points: &Points<N>, low: __m256i, high: __m256i) -> [__m256i; 4] {
+        self.words_at(points, Far::in_memory(&self.far::<N>(low, high)))
+    }
+
+    #[inline(always)]
+    fn gather_pairs(self, points: &[[i8; 8]; 256], indices: &[u8; 32]) -> [[__m256i; 2]; 4] {
+        self.pairs_at(points, indices)
+    }
+
+    #[inline(always)]
+    fn gather_pairs_far<const N: usize>(
+        self,
+        points: &[[i8; 8]; N],
+        low: __m256i,
+        high: __m256i,
+    ) -> [[__m256i; 2]; 4] {
+        self.pairs_at(points, Far::in_memory(&self.far::<N>(low, high)))
+    }
+
+    #[inline(always)]
+    fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[__m256i; 2]; 4] {
+        self.pairs_at(points, NineBits(words))
+    }
+
+    #[inline(always)]
+    fn split_pair(self, pair: [__m256i; 2]) -> [__m256i; 2] {
         unsafe {
-            let entry =
-                |lane: usize| i64::from_le_bytes(table.get_unchecked(places[lane] as usize).map(|b| b as u8));
-            // Rows 0 1 4 5 and 2 3 6 7, so that words of the two interleave to rows in order.
-            let a = _mm256_castsi256_ps(_mm256_setr_epi64x(entry(0), entry(1), entry(4), entry(5)));
-            let b = _mm256_castsi256_ps(_mm256_setr_epi64x(entry(2), entry(3), entry(6), entry(7)));
+            let [a, b] = words!(2, |i| _mm256_castsi256_ps(pair[i]));
             let (first, second) = (_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b));
-            (_mm256_castps_si256(first), _mm256_castps_si256(second))
+            [_mm256_castps_si256(first), _mm256_castps_si256(second)]
         }
     }
 

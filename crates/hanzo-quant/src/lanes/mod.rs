@@ -20,6 +20,9 @@
 //! minima are the very bits of `unpack`, so the same products in the same order. With a scale for 32 elements only the
 //! first of the two is used. `group` is a constant after inlining, so shifts by it cost nothing. Closures do cost: they are
 //! compiled without the vector instructions unless they happen to be inlined early; [`words!`] makes arrays.
+//! A format whose signs stand apart gives magnitudes and [`LaneGroup::signs`]: a row of activations takes the signs, so
+//! that magnitudes up to `LARGEST` are added, and nothing is corrected afterwards; panels get both together. A lattice of
+//! points of eight elements gives [`EightRows::PAIRS`]: eight bytes of a row stay side by side, and are joined as sums.
 //! `tests/lanes.rs` walks the table and compares every function with `unpack` on random bytes.
 
 #[cfg(target_arch = "x86_64")]
@@ -50,7 +53,7 @@ pub(crate) use words;
 
 use std::marker::PhantomData;
 
-pub(crate) use vector::{Lanes, Portable};
+pub(crate) use vector::{Lanes, Points, Portable};
 
 pub use row::{ActivationRow, Refinement, RowProduct, Stretch};
 pub use vector::LANES;
@@ -129,6 +132,11 @@ pub(crate) trait EightRows: Quant {
     const OFFSET: u8;
     /// The largest unsigned quant.
     const MAX: u8;
+    /// The largest quant of [`EightRows::group`]: of magnitudes, if signs stand apart.
+    const LARGEST: u8 = Self::MAX;
+    /// Whether quants lie in pairs of vectors: first those of rows 0, 1, 4 and 5, words 0 and 1 of each, then of rows 2, 3, 6
+    /// and 7, then words 2 and 3.
+    const PAIRS: bool = false;
 
     /// Group `group` of a block of eight rows. Implementations carry `#[inline(always)]`.
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L>;
@@ -136,8 +144,10 @@ pub(crate) trait EightRows: Quant {
 
 /// [`crate::Group`] for eight rows.
 pub(crate) struct LaneGroup<L: Lanes> {
-    /// Unsigned quants.
+    /// Unsigned quants, or magnitudes.
     pub quants: [L::U; WORDS],
+    /// Bytes that are negative where a magnitude is that of a negative quant, and positive elsewhere.
+    pub signs: Option<[L::U; WORDS]>,
     /// One scale per 16 quants.
     pub scales: [L::F; 2],
     /// One minimum per 16 quants; nothing for a symmetric format.
@@ -158,6 +168,12 @@ impl<'a, L: Lanes> Blocks<'a, L> {
         self.lanes.load(self.part(at))
     }
 
+    /// The bytes of eight rows' word at byte `at`, or of more words from there on.
+    #[inline(always)]
+    pub(crate) fn bytes<const LEN: usize>(self, at: usize) -> &'a [u8; LEN] {
+        self.part(at)
+    }
+
     /// The field of two bytes at byte `at`.
     #[inline(always)]
     pub(crate) fn half(self, at: usize) -> L::U {
@@ -173,7 +189,7 @@ impl<'a, L: Lanes> Blocks<'a, L> {
     /// The half float at byte `at`, a field of its own.
     #[inline(always)]
     pub(crate) fn f16(self, at: usize) -> L::F {
-        self.lanes.f16_to_f32(self.half(at))
+        self.lanes.load_f16(self.part(at))
     }
 
     /// The half float at byte `at` times a whole number.
@@ -211,6 +227,21 @@ fn run_portable<J: Job>(job: J) -> J::Output {
     job.run(Portable)
 }
 
+/// Unsigned quants of a group, word by word.
+#[inline(always)]
+fn unsigned<T: EightRows, L: Lanes>(l: L, weight: &LaneGroup<L>) -> [L::U; WORDS] {
+    let mut quants = weight.quants;
+    if let Some(signs) = weight.signs {
+        let offset = l.splat(u32::from(T::OFFSET) * 0x0101_0101);
+        quants = words!(|i| l.add_u8(l.sign_u8(quants[i], signs[i]), offset));
+    }
+    if T::PAIRS {
+        let words = words!(4, |k| l.split_pair([quants[2 * k], quants[2 * k + 1]]));
+        quants = words!(|i| words[i / 2][i % 2]);
+    }
+    quants
+}
+
 struct FillPanel<'a, T> {
     blocks: &'a [u8],
     panel: &'a mut Panel,
@@ -224,7 +255,9 @@ impl<T: EightRows> FillPanel<'_, T> {
         if idx >= T::ELEMS / GROUP {
             return;
         }
-        let LaneGroup { quants, scales, minima } = T::group(l, block, idx);
+        let weight = T::group(l, block, idx);
+        let quants = unsigned::<T, L>(l, &weight);
+        let LaneGroup { scales, minima, .. } = weight;
         let group = first + idx;
         for (word, quants) in quants.into_iter().enumerate() {
             l.store(quants, &mut self.panel.quants[WORDS * group + word]);

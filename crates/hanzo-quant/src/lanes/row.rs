@@ -85,10 +85,10 @@ struct Product<'a, T> {
     format: PhantomData<T>,
 }
 
-/// Sums of a product: of the activations, and of what quantising left over of them.
-struct Sums<L: Lanes> {
-    main: L::F,
-    rest: L::F,
+impl<T: EightRows> Product<'_, T> {
+    const BLOCK_BYTES: usize = LANES * bytes_of(T::FIELDS);
+    const GROUPS: usize = T::ELEMS / GROUP;
+    const STRETCH_BYTES: usize = Self::BLOCK_BYTES * (PANEL_ELEMS / T::ELEMS);
 }
 
 impl<T: EightRows> Job for Product<'_, T> {
@@ -96,76 +96,98 @@ impl<T: EightRows> Job for Product<'_, T> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> [f32; LANES] {
-        let ActivationRow { stretches, n_rows, row, refinements } = self.x;
-        let (block_bytes, groups) = (LANES * bytes_of(T::FIELDS), T::ELEMS / GROUP);
-        let mut refinements = refinements.iter().filter(|r| r.row == row).peekable();
-        let mut sums = Sums::<L> { main: l.splat_f32(0.0), rest: l.splat_f32(0.0) };
-        for (idx, bytes) in self.blocks.chunks(block_bytes * (PANEL_ELEMS / T::ELEMS)).enumerate() {
+        let ActivationRow { stretches, n_rows, row, .. } = self.x;
+        let mut acc = l.splat_f32(0.0);
+        for (idx, bytes) in self.blocks.chunks(Self::STRETCH_BYTES).enumerate() {
             let x = &stretches[idx * n_rows + row];
-            let rest = refinements.next_if(|r| r.stretch == idx);
-            for (block, bytes) in bytes.chunks_exact(block_bytes).enumerate() {
-                for line in (0..block_bytes).step_by(LINE_BYTES) {
+            for (block, bytes) in bytes.chunks_exact(Self::BLOCK_BYTES).enumerate() {
+                for line in (0..Self::BLOCK_BYTES).step_by(LINE_BYTES) {
                     l.prefetch(bytes.as_ptr().wrapping_add(AHEAD_BYTES + line));
                 }
-                let (block, first) = (Blocks { lanes: l, bytes }, block * groups);
+                let (block, first) = (Blocks { lanes: l, bytes }, block * Self::GROUPS);
                 if L::UNROLLS {
-                    words!(|idx| group::<T, L>(l, block, (first, idx), x, rest, &mut sums));
+                    words!(|idx| acc = add_group::<T, L>(l, block, (first, idx), x, acc));
                 } else {
-                    (0..groups).for_each(|idx| group::<T, L>(l, block, (first, idx), x, rest, &mut sums));
+                    for idx in 0..Self::GROUPS {
+                        acc = add_group::<T, L>(l, block, (first, idx), x, acc);
+                    }
                 }
             }
         }
         let mut out = [0.0; LANES];
-        l.store_f32(l.add_f32(sums.main, sums.rest), &mut out);
+        l.store_f32(acc, &mut out);
         out
     }
 }
 
-/// Adds group `idx` of a block whose first group is group `first` of the stretch.
+/// The product with what quantising left over of the row. Apart, since it concerns few groups: these are unpacked again, and
+/// the others hold nothing in registers for it.
+struct Rest<'a, T>(Product<'a, T>);
+
+impl<T: EightRows> Job for Rest<'_, T> {
+    type Output = [f32; LANES];
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> [f32; LANES] {
+        let mut acc = l.splat_f32(0.0);
+        for r in self.0.x.refinements.iter().filter(|r| r.row == self.0.x.row) {
+            let bytes = self.0.blocks.get(r.stretch * Product::<T>::STRETCH_BYTES..).unwrap_or_default();
+            let blocks = bytes.chunks_exact(Product::<T>::BLOCK_BYTES).take(PANEL_ELEMS / T::ELEMS);
+            for (block, bytes) in blocks.enumerate() {
+                let (block, first) = (Blocks { lanes: l, bytes }, block * Product::<T>::GROUPS);
+                for idx in (0..Product::<T>::GROUPS).filter(|idx| r.blocks >> (first + idx) & 1 != 0) {
+                    acc = add_group::<T, L>(l, block, (first, idx), &r.rest, acc);
+                }
+            }
+        }
+        let mut out = [0.0; LANES];
+        l.store_f32(acc, &mut out);
+        out
+    }
+}
+
+/// Adds the products of group `idx` of a block whose first group is group `first` of the stretch to `acc`.
 #[inline(always)]
-fn group<T: EightRows, L: Lanes>(
+fn add_group<T: EightRows, L: Lanes>(
     l: L,
     block: Blocks<'_, L>,
     (first, idx): (usize, usize),
     x: &Stretch,
-    rest: Option<&Refinement>,
-    sums: &mut Sums<L>,
-) {
-    if idx >= T::ELEMS / GROUP {
-        return;
-    }
-    let weight = T::group(l, block, idx);
-    let at = (first + idx) % PANEL_GROUPS;
-    sums.main = add_group::<T, L>(l, &weight, x, at, sums.main);
-    if let Some(refinement) = rest
-        && refinement.blocks >> at & 1 != 0
-    {
-        sums.rest = add_group::<T, L>(l, &weight, &refinement.rest, at, sums.rest);
-    }
-}
-
-/// Adds the products of a group to `acc`.
-#[inline(always)]
-fn add_group<T: EightRows, L: Lanes>(
-    l: L,
-    weight: &LaneGroup<L>,
-    x: &Stretch,
-    at: usize,
     mut acc: L::F,
 ) -> L::F {
-    let LaneGroup { quants, scales, minima } = weight;
-    let Some(words) = x.quants[WORDS * at..].first_chunk::<WORDS>() else { return acc };
-    if T::SCALE_GROUP < GROUP {
-        for half in 0..2 {
-            let start = half * (WORDS / 2);
-            let sum = dot::<T, L>(l, &quants[start..start + WORDS / 2], &words[start..start + WORDS / 2]);
-            let minimum = minima.map(|minima| minima[half]);
-            acc = finish::<T, L>(l, sum, (scales[half], minimum), x, (at, half), acc);
-        }
+    if idx >= T::ELEMS / GROUP {
         return acc;
     }
-    let minimum = minima.map(|minima| minima[0]);
-    finish::<T, L>(l, dot::<T, L>(l, quants, words), (scales[0], minimum), x, (at, Stretch::WHOLE), acc)
+    let LaneGroup { quants, signs, scales, minima } = T::group(l, block, idx);
+    let at = (first + idx) % PANEL_GROUPS;
+    let Some(words) = x.quants[WORDS * at..].first_chunk::<WORDS>() else { return acc };
+    let activations = activations::<T, L>(l, words, &signs);
+    let n_parts = if T::SCALE_GROUP < GROUP { 2 } else { 1 };
+    for part in 0..n_parts {
+        let (start, len) = (part * (WORDS / 2), WORDS / n_parts);
+        let sum = dot::<T, L>(l, &quants[start..start + len], &activations[start..start + len]);
+        let factors = (scales[part], minima.map(|minima| minima[part]));
+        let place = (at, if n_parts == 1 { Stretch::WHOLE } else { part });
+        acc = finish::<T, L>(l, sum, signs.is_some(), factors, x, place, acc);
+    }
+    acc
+}
+
+/// The activations that each vector of quants meets, with the signs that stand apart from those.
+#[inline(always)]
+fn activations<T: EightRows, L: Lanes>(
+    l: L,
+    words: &[u32; WORDS],
+    signs: &Option<[L::U; WORDS]>,
+) -> [L::U; WORDS] {
+    let plain = words!(|i| match T::PAIRS {
+        true => l.splat_pair([words[i / 2 * 2], words[i / 2 * 2 + 1]]),
+        false => l.splat(words[i]),
+    });
+    match signs {
+        Some(signs) => words!(|i| l.sign_u8(plain[i], signs[i])),
+        None => plain,
+    }
 }
 
 /// Products of quants up to `max` that a sum of 16 bits holds, for each of its two factors; 0 for quants of 8 bits.
@@ -177,26 +199,42 @@ const fn n_products(max: u8) -> usize {
     }
 }
 
-/// The exact sum of products, less 128 a quant where the quants have 8 bits and the lanes take them signed.
+/// The exact sum of products of each row, less 128 a quant where the quants have 8 bits and the lanes take them signed.
 #[inline(always)]
-fn dot<T: EightRows, L: Lanes>(l: L, quants: &[L::U], words: &[u32]) -> L::U {
-    let n = const { n_products(T::MAX) };
-    let mut sum = l.splat(0);
-    if n == 0 {
-        for (q, a) in quants.iter().zip(words) {
-            sum = l.add_wide_products(sum, *q, l.splat(*a));
-        }
-        return sum;
+fn dot<T: EightRows, L: Lanes>(l: L, quants: &[L::U], activations: &[L::U]) -> L::U {
+    if !T::PAIRS {
+        return sum_products::<T, L>(l, quants, activations, 0, 1);
     }
-    let n = if L::WIDE_SUMS { WORDS } else { n };
-    for (quants, words) in quants.chunks(n).zip(words.chunks(n)) {
-        let mut short = if L::WIDE_SUMS { sum } else { l.splat(0) };
-        for (q, a) in quants.iter().zip(words) {
-            short = l.add_products(short, *q, l.splat(*a));
+    let [first, second] = l.split_pair(words!(2, |i| sum_products::<T, L>(l, quants, activations, i, 2)));
+    l.add(first, second)
+}
+
+/// The sum over every `step`-th product from the `first` on.
+#[inline(always)]
+fn sum_products<T: EightRows, L: Lanes>(
+    l: L,
+    quants: &[L::U],
+    activations: &[L::U],
+    first: usize,
+    step: usize,
+) -> L::U {
+    let n = const { n_products(T::LARGEST) };
+    let (mut sum, mut short, mut n_short) = (l.splat(0), l.splat(0), 0);
+    // A loop by hand: `step_by` is not always inlined.
+    let mut i = first;
+    while i < quants.len() {
+        let (q, a) = (quants[i], activations[i]);
+        if n == 0 {
+            sum = l.add_wide_products(sum, q, a);
+        } else {
+            if n_short == n {
+                (sum, short, n_short) = (l.add(sum, l.widen(short)), l.splat(0), 0);
+            }
+            (short, n_short) = (l.add_products(short, q, a), n_short + 1);
         }
-        sum = if L::WIDE_SUMS { short } else { l.add(sum, l.widen(short)) };
+        i += step;
     }
-    sum
+    if n == 0 { sum } else { l.add(sum, l.widen(short)) }
 }
 
 /// Scales the sum of a group or of a half of it, which `part` names among the sums of the activations.
@@ -204,13 +242,14 @@ fn dot<T: EightRows, L: Lanes>(l: L, quants: &[L::U], words: &[u32]) -> L::U {
 fn finish<T: EightRows, L: Lanes>(
     l: L,
     sum: L::U,
+    signs: bool,
     (scale, minimum): (L::F, Option<L::F>),
     x: &Stretch,
     (at, part): (usize, usize),
     acc: L::F,
 ) -> L::F {
-    let subtracted = if T::MAX > 127 && L::SIGNED { 128 } else { 0 };
-    let shift = u32::from(T::OFFSET) - subtracted;
+    let subtracted = if T::LARGEST > 127 && L::SIGNED { 128 } else { 0 };
+    let shift = if signs { 0 } else { u32::from(T::OFFSET) - subtracted };
     let sum = match shift {
         0 => sum,
         _ => l.sub(sum, l.mul(l.splat(x.quant_sums[at][part] as u32), l.splat(shift))),
@@ -235,9 +274,18 @@ impl<'a, T: EightRows> Product<'a, T> {
 }
 
 pub(super) fn product<T: EightRows>(blocks: &[u8], x: ActivationRow<'_>) -> [f32; LANES] {
-    super::run_widest(Product::<T>::new(blocks, x))
+    let main = super::run_widest(Product::<T>::new(blocks, x));
+    with_rest(main, x, || super::run_widest(Rest(Product::<T>::new(blocks, x))))
 }
 
 pub(super) fn product_baseline<T: EightRows>(blocks: &[u8], x: ActivationRow<'_>) -> [f32; LANES] {
-    super::run_portable(Product::<T>::new(blocks, x))
+    let main = super::run_portable(Product::<T>::new(blocks, x));
+    with_rest(main, x, || super::run_portable(Rest(Product::<T>::new(blocks, x))))
+}
+
+/// The sums of both products; of a row without refinements the second is zero.
+#[inline(always)]
+fn with_rest(main: [f32; LANES], x: ActivationRow<'_>, rest: impl FnOnce() -> [f32; LANES]) -> [f32; LANES] {
+    let rest = if x.refinements.is_empty() { [0.0; LANES] } else { rest() };
+    std::array::from_fn(|i| main[i] + rest[i])
 }

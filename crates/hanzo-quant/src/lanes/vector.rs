@@ -8,6 +8,30 @@ use crate::format::bits::f16_to_f32;
 /// Lanes of a vector: rows that are worked on side by side.
 pub const LANES: usize = 8;
 
+/// Rows whose words lie in the first vector of a pair and in the second.
+///
+/// Eight bytes of a row are two words, and a *pair* of vectors has both of each row: a vector has first and second word of
+/// four rows. These are the rows that lie side by side in the halves of a vector of eight.
+const PAIR_ROWS: [[usize; 4]; 2] = [[0, 1, 4, 5], [2, 3, 6, 7]];
+
+/// A lattice's points of four elements, with room around them: a load of four words can have any point in any of its places.
+#[repr(C)]
+pub(crate) struct Points<const N: usize> {
+    before: [[i8; 4]; 3],
+    points: [[i8; 4]; N],
+    after: [[i8; 4]; 3],
+}
+
+impl<const N: usize> Points<N> {
+    /// Room before the first point, in points.
+    pub(super) const BEFORE: usize = 3;
+
+    /// A copy of the points.
+    pub(crate) const fn new(points: &[[i8; 4]; N]) -> Self {
+        Self { before: [[0; 4]; 3], points: *points, after: [[0; 4]; 3] }
+    }
+}
+
 /// The operations of one instruction set; a value is the proof that the processor has it.
 ///
 /// `U` is a vector of eight u32 words (of four bytes each, the first one lowest), `F` of eight f32.
@@ -20,8 +44,6 @@ pub(crate) trait Lanes: Copy {
 
     /// Whether each group of a block gets code of its own, in which shifts by its index are constants.
     const UNROLLS: bool;
-    /// Whether [`Lanes::add_products`] holds any number of products.
-    const WIDE_SUMS: bool;
     /// Whether [`Lanes::add_wide_products`] takes quants less 128.
     const SIGNED: bool;
 
@@ -31,8 +53,12 @@ pub(crate) trait Lanes: Copy {
     fn load_u16(self, bytes: &[u8; 16]) -> Self::U;
     /// Eight bytes, widened with zeros.
     fn load_u8(self, bytes: &[u8; 8]) -> Self::U;
+    /// Eight half floats.
+    fn load_f16(self, bytes: &[u8; 16]) -> Self::F;
     /// The same word in each lane.
     fn splat(self, word: u32) -> Self::U;
+    /// The same two words for each row of a pair.
+    fn splat_pair(self, words: [u32; 2]) -> Self::U;
     /// The words in memory order.
     fn store(self, v: Self::U, out: &mut [u32; LANES]);
     /// The numbers in memory order.
@@ -55,6 +81,8 @@ pub(crate) trait Lanes: Copy {
     fn add_u8(self, a: Self::U, b: Self::U) -> Self::U;
     /// Wrapping difference of bytes.
     fn sub_u8(self, a: Self::U, b: Self::U) -> Self::U;
+    /// Bytes of `a` where those of `b` are positive as signed ones, their negatives where negative, zero where zero.
+    fn sign_u8(self, a: Self::U, b: Self::U) -> Self::U;
     /// 0xff in each byte where `a` and `b` are the same, else 0.
     fn eq_u8(self, a: Self::U, b: Self::U) -> Self::U;
     /// Low 16 bits of the product of 16-bit halves.
@@ -63,12 +91,29 @@ pub(crate) trait Lanes: Copy {
     fn mul_high_u16(self, a: Self::U, b: Self::U) -> Self::U;
     /// Byte `byte` (0 to 3) of each word in all four of its bytes.
     fn spread_byte(self, a: Self::U, byte: usize) -> Self::U;
+    /// The same for both words of each row of a pair.
+    fn spread_byte_pair(self, a: Self::U, byte: usize) -> [Self::U; 2];
+    /// Byte `byte` (0 or 1) of the two halves of each word of `a`, then of `b`.
+    fn bytes_of_halves(self, a: Self::U, b: Self::U, byte: usize) -> Self::U;
     /// Each byte of `codes`, which must be below 16, replaced by its entry of the table.
     fn lookup(self, table: &[u8; 16], codes: Self::U) -> Self::U;
-    /// The entry of a table (a power of two long) at each lane's index modulo its length, as a word.
-    fn gather(self, table: &[[i8; 4]], idx: Self::U) -> Self::U;
-    /// The same for entries of eight bytes: their first words and their second words.
-    fn gather_pair(self, table: &[[i8; 8]], idx: Self::U) -> (Self::U, Self::U);
+    /// Points as words: those whose indices are the first bytes of eight rows' words in memory, those of the second bytes and so on.
+    fn gather(self, points: &Points<256>, indices: &[u8; 32]) -> [Self::U; 4];
+    /// The same with indices of two bytes, low and high ones apart, modulo `N`, which is a power of two of at least 256.
+    fn gather_far<const N: usize>(self, points: &Points<N>, low: Self::U, high: Self::U) -> [Self::U; 4];
+    /// [`Lanes::gather`] of points of eight elements, as pairs.
+    fn gather_pairs(self, points: &[[i8; 8]; 256], indices: &[u8; 32]) -> [[Self::U; 2]; 4];
+    /// [`Lanes::gather_far`] of points of eight elements, as pairs.
+    fn gather_pairs_far<const N: usize>(
+        self,
+        points: &[[i8; 8]; N],
+        low: Self::U,
+        high: Self::U,
+    ) -> [[Self::U; 2]; 4];
+    /// [`Lanes::gather_pairs`] with indices that are the lowest nine bits of the halves of two words of eight rows in memory.
+    fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[Self::U; 2]; 4];
+    /// The first words of a pair's rows, and the second ones.
+    fn split_pair(self, pair: [Self::U; 2]) -> [Self::U; 2];
 
     /// The half float in the low 16 bits of each word; the high ones must be zero.
     fn f16_to_f32(self, a: Self::U) -> Self::F;
@@ -90,7 +135,7 @@ pub(crate) trait Lanes: Copy {
     fn fnma_f32(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
 
     /// `sum + Σ q · a` over the four unsigned bytes of `q` up to 127 and the signed ones of `a`. A sum may be two of 16 bits
-    /// until it is widened, unless [`Lanes::WIDE_SUMS`].
+    /// until it is widened.
     fn add_products(self, sum: Self::U, q: Self::U, a: Self::U) -> Self::U;
     /// Such a sum as a word.
     fn widen(self, sum: Self::U) -> Self::U;
@@ -139,12 +184,25 @@ fn bytewise(a: U, b: U, f: impl Fn(u8, u8) -> u8) -> U {
     })
 }
 
+/// Byte `k` of `low` and of `high` as an index modulo `N`.
+#[inline(always)]
+fn index<const N: usize>(low: u32, high: u32, k: usize) -> usize {
+    const { assert!(N.is_power_of_two() && N >= 256) };
+    let byte = |word: u32| word as usize >> (8 * k) & 0xff;
+    (byte(low) | byte(high) << 8) % N
+}
+
+/// The pair with these first and second words of eight rows.
+#[inline(always)]
+fn pair(first: U, second: U) -> [U; 2] {
+    PAIR_ROWS.map(|rows| each(|i| if i % 2 == 0 { first[rows[i / 2]] } else { second[rows[i / 2]] }))
+}
+
 impl Lanes for Portable {
     type U = U;
     type F = [f32; LANES];
 
     const UNROLLS: bool = false;
-    const WIDE_SUMS: bool = true;
     const SIGNED: bool = false;
 
     #[inline(always)]
@@ -165,8 +223,19 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn load_f16(self, bytes: &[u8; 16]) -> [f32; LANES] {
+        let halves = bytes.as_chunks::<2>().0;
+        each(|i| f16_to_f32(u16::from_le_bytes(halves[i])))
+    }
+
+    #[inline(always)]
     fn splat(self, word: u32) -> U {
         [word; LANES]
+    }
+
+    #[inline(always)]
+    fn splat_pair(self, words: [u32; 2]) -> U {
+        each(|i| words[i % 2])
     }
 
     #[inline(always)]
@@ -230,6 +299,11 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn sign_u8(self, a: U, b: U) -> U {
+        bytewise(a, b, |a, b| (a as i8).wrapping_mul((b as i8).signum()) as u8)
+    }
+
+    #[inline(always)]
     fn eq_u8(self, a: U, b: U) -> U {
         bytewise(a, b, |a, b| if a == b { 0xff } else { 0 })
     }
@@ -252,24 +326,63 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn spread_byte_pair(self, a: U, byte: usize) -> [U; 2] {
+        let spread = self.spread_byte(a, byte);
+        pair(spread, spread)
+    }
+
+    #[inline(always)]
+    fn bytes_of_halves(self, a: U, b: U, byte: usize) -> U {
+        let bytes = |word: u32| word >> (8 * byte) & 0xff | (word >> (16 + 8 * byte) & 0xff) << 8;
+        each(|i| bytes(a[i]) | bytes(b[i]) << 16)
+    }
+
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], codes: U) -> U {
         each(|i| u32::from_le_bytes(codes[i].to_le_bytes().map(|code| table[usize::from(code & 15)])))
     }
 
     #[inline(always)]
-    fn gather(self, table: &[[i8; 4]], idx: U) -> U {
-        assert!(table.len().is_power_of_two(), "a table of {} entries", table.len());
-        each(|i| u32::from_le_bytes(table[idx[i] as usize & (table.len() - 1)].map(|byte: i8| byte as u8)))
+    fn gather(self, points: &Points<256>, indices: &[u8; 32]) -> [U; 4] {
+        self.gather_far(points, self.load(indices), [0; LANES])
     }
 
     #[inline(always)]
-    fn gather_pair(self, table: &[[i8; 8]], idx: U) -> (U, U) {
-        assert!(table.len().is_power_of_two(), "a table of {} entries", table.len());
-        let word = |i: usize, half: usize| {
-            let entry = table[idx[i] as usize & (table.len() - 1)];
-            u32::from_le_bytes(std::array::from_fn(|k| entry[4 * half + k] as u8))
+    fn gather_far<const N: usize>(self, points: &Points<N>, low: U, high: U) -> [U; 4] {
+        let point = |row: usize, k: usize| points.points[index::<N>(low[row], high[row], k)];
+        std::array::from_fn(|k| each(|row| u32::from_le_bytes(point(row, k).map(|byte| byte as u8))))
+    }
+
+    #[inline(always)]
+    fn gather_pairs(self, points: &[[i8; 8]; 256], indices: &[u8; 32]) -> [[U; 2]; 4] {
+        self.gather_pairs_far(points, self.load(indices), [0; LANES])
+    }
+
+    #[inline(always)]
+    fn gather_pairs_far<const N: usize>(self, points: &[[i8; 8]; N], low: U, high: U) -> [[U; 2]; 4] {
+        let word = |row: usize, k: usize, second: usize| {
+            let point = points[index::<N>(low[row], high[row], k)];
+            u32::from_le_bytes(std::array::from_fn(|i| point[4 * second + i] as u8))
         };
-        (each(|i| word(i, 0)), each(|i| word(i, 1)))
+        std::array::from_fn(|k| pair(each(|row| word(row, k, 0)), each(|row| word(row, k, 1))))
+    }
+
+    #[inline(always)]
+    fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[U; 2]; 4] {
+        let [first, second] = [0, 1].map(|i| self.load(&words.as_chunks().0[i]));
+        let [low, high] = [0, 1].map(|byte| self.bytes_of_halves(first, second, byte));
+        self.gather_pairs_far(points, low, high)
+    }
+
+    #[inline(always)]
+    fn split_pair(self, pair: [U; 2]) -> [U; 2] {
+        let mut words = [[0; LANES]; 2];
+        for (rows, vector) in PAIR_ROWS.iter().zip(pair) {
+            for (place, row) in rows.iter().enumerate() {
+                (words[0][*row], words[1][*row]) = (vector[2 * place], vector[2 * place + 1]);
+            }
+        }
+        words
     }
 
     #[inline(always)]
@@ -353,12 +466,46 @@ mod tests {
         b: U,
     }
 
-    fn table() -> Vec<[i8; 4]> {
-        (0..64).map(|i: i8| [i, -i, 3 * i % 50, 7]).collect()
+    /// A lattice whose points' bytes tell their index.
+    const fn points<const LEN: usize, const N: usize>() -> [[i8; LEN]; N] {
+        let mut points = [[0; LEN]; N];
+        let mut i = 0;
+        while i < N * LEN {
+            let (point, byte) = (i / LEN, i % LEN);
+            points[point][byte] = (point >> (4 * (byte % 3)) ^ (byte << 5)) as i8;
+            i += 1;
+        }
+        points
     }
 
-    fn pairs() -> Vec<[i8; 8]> {
-        (0..=127).map(|i: i8| std::array::from_fn(|k| i ^ (k as i8) << 3)).collect()
+    static FOUR: Points<256> = Points::new(&points());
+    static FOUR_FAR: Points<512> = Points::new(&points());
+    static EIGHT: [[i8; 8]; 256] = points();
+    static EIGHT_NINE_BITS: [[i8; 8]; 512] = points();
+    static EIGHT_FAR: [[i8; 8]; 2048] = points();
+
+    fn first_chunk<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+        bytes.first_chunk().unwrap()
+    }
+
+    /// Operations that give several vectors.
+    #[inline(always)]
+    fn of_several_vectors<L: Lanes>(l: L, a: U, b: U) -> Vec<(&'static str, L::U)> {
+        let bytes = [a, b].map(|v| v.map(u32::to_le_bytes)).concat().concat();
+        let indices = first_chunk(&bytes);
+        let (a, b) = (l.load(indices), l.load(first_chunk(&bytes[32..])));
+        let words = [("gather", l.gather(&FOUR, indices)), ("gather_far", l.gather_far(&FOUR_FAR, a, b))];
+        let nine_bits = l.gather_pairs_nine_bits(&EIGHT_NINE_BITS, first_chunk(&bytes));
+        let pairs = [
+            ("gather_pairs", l.gather_pairs(&EIGHT, indices)),
+            ("gather_pairs_far", l.gather_pairs_far(&EIGHT_FAR, a, b)),
+            ("gather_pairs_nine_bits", nine_bits),
+            ("spread and split", [l.spread_byte_pair(a, 1), l.split_pair([a, b]), [a; 2], [b; 2]]),
+        ];
+        let words = words.into_iter().flat_map(|(name, of)| of.map(|v| (name, v)));
+        words
+            .chain(pairs.into_iter().flat_map(|(name, of)| of.into_iter().flatten().map(move |v| (name, v))))
+            .collect()
     }
 
     impl Job for All {
@@ -367,15 +514,14 @@ mod tests {
         #[inline(always)]
         fn run<L: Lanes>(self, l: L) -> Self::Output {
             let bytes: Vec<u8> = self.a.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let first = |n: usize| bytes[..n].to_vec();
-            let a = l.load(&bytes.clone().try_into().unwrap());
+            let a = l.load(first_chunk(&bytes));
             let b = l.load(&self.b.map(u32::to_le_bytes).concat().try_into().unwrap());
             let codes = l.bits(a, 2, 15);
             let low = l.and(a, l.splat(0xffff));
             let words = [
                 ("load", a),
-                ("load_u16", l.load_u16(&first(16).try_into().unwrap())),
-                ("load_u8", l.load_u8(&first(8).try_into().unwrap())),
+                ("load_u16", l.load_u16(first_chunk(&bytes))),
+                ("load_u8", l.load_u8(first_chunk(&bytes))),
                 ("and", l.and(a, b)),
                 ("or", l.or(a, b)),
                 ("xor", l.xor(a, b)),
@@ -389,11 +535,12 @@ mod tests {
                 ("eq_u8", l.eq_u8(codes, l.bits(b, 1, 15))),
                 ("mul_u16", l.mul_u16(a, b)),
                 ("lookup", l.lookup(&std::array::from_fn(|i| (i * i) as u8), codes)),
-                ("gather", l.gather(&table(), b)),
                 ("mul_high_u16", l.mul_high_u16(a, b)),
                 ("spread_byte", l.spread_byte(a, 2)),
-                ("gather_pair.0", l.gather_pair(&pairs(), b).0),
-                ("gather_pair.1", l.gather_pair(&pairs(), b).1),
+                ("bytes_of_halves", l.bytes_of_halves(a, b, 1)),
+                ("sign_u8", l.sign_u8(a, b)),
+                ("sign_u8 of zeros", l.sign_u8(a, l.bits(b, 3, 1))),
+                ("splat_pair", l.splat_pair([self.a[0], self.b[0]])),
                 ("byte", l.byte(a, 3)),
                 ("products", {
                     let (q, a) = (l.bits(a, 2, 15), l.sub_u8(b, l.bits(b, 7, 1)));
@@ -408,6 +555,7 @@ mod tests {
                 }),
             ];
             let floats = [
+                ("load_f16", l.load_f16(first_chunk(&bytes))),
                 ("f16_to_f32", l.f16_to_f32(low)),
                 ("i32_to_f32", l.i32_to_f32(a)),
                 ("bits_to_f32", l.bits_to_f32(a)),
@@ -418,7 +566,7 @@ mod tests {
                 ("fnma_f32", l.fnma_f32(l.i32_to_f32(a), l.splat_f32(0.3), l.i32_to_f32(b))),
             ];
             let mut out = Vec::new();
-            for (name, v) in words {
+            for (name, v) in words.into_iter().chain(of_several_vectors(l, self.a, self.b)) {
                 let mut words = [0; LANES];
                 l.store(v, &mut words);
                 out.push((name, words));
