@@ -8,6 +8,7 @@ use super::{
     COLUMNS, Meeting, Rows,
     activations::{Company, Quantised},
     level::{Int8, Int8Kernel, Int8Level},
+    prefetch::prefetch,
 };
 
 /// Words of a block of 32.
@@ -120,6 +121,7 @@ impl Columns<'_> {
     ) -> (&'x [Stretch], usize) {
         let n_rows = self.meeting.rows.len();
         while let Some((now, later)) = x.split_first_chunk::<C>() {
+            later.iter().take(C).for_each(prefetch);
             for (panels, totals) in self.panels.iter().zip(self.totals.chunks_exact_mut(n_rows)) {
                 tile::<L, ADDS, HALVES, MINIMA, V, C>(l, panels, n_groups, now, &mut totals[row..row + C]);
             }
@@ -204,6 +206,9 @@ fn tile<
     x: &[Stretch; C],
     totals: &mut [[f32; COLUMNS]],
 ) {
+    if l.tile::<ADDS, HALVES, MINIMA, C>(panels, n_groups, x, totals) {
+        return;
+    }
     let mut acc = read::<L, V, C>(l, totals);
     for group in 0..n_groups.min(PANEL_GROUPS) {
         add_group::<L, ADDS, HALVES, MINIMA, V, C>(l, panels, group, x, &mut acc);

@@ -11,9 +11,9 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
-use hanzo_quant::{LANES, Panel};
+use hanzo_quant::{LANES, Panel, Stretch};
 
-use super::weights::QuantRange;
+use super::{COLUMNS, weights::QuantRange};
 
 /// The functions of one instruction set; a value is the proof that the processor has it.
 ///
@@ -38,7 +38,22 @@ pub(super) trait Int8: Copy {
     const SIGNED: bool;
     /// Whether there are sixteen vector registers, not more.
     const FEW_REGISTERS: bool;
+    /// Pairs of panels that are filled together: rows of activations come from the L2 cache once for all of them. They
+    /// should leave half of the L1 cache free.
+    const PAIRS: usize;
 
+    /// A tile by hand, if the set has one for the variant (see [`super::kernel`]) and `C` rows of activations: adds the products
+    /// of the first `n_groups` groups to the rows' totals. Says whether it has.
+    #[inline(always)]
+    fn tile<const ADDS: usize, const HALVES: bool, const MINIMA: bool, const C: usize>(
+        self,
+        _panels: &[Panel; 2],
+        _n_groups: usize,
+        _x: &[Stretch; C],
+        _totals: &mut [[f32; COLUMNS]],
+    ) -> bool {
+        false
+    }
     /// Word `word` of the panels' quants.
     fn quants(self, panels: &[Panel], word: usize) -> Self::Q;
     /// Four signed bytes, the first one lowest.
@@ -146,10 +161,10 @@ impl Int8Level {
         }
     }
 
-    /// `(Int8::WIDE_SUMS, Int8::SIGNED)`.
-    fn facts(self) -> (bool, bool) {
-        fn of<L: Int8>(_: &L) -> (bool, bool) {
-            (L::WIDE_SUMS, L::SIGNED)
+    /// `(Int8::WIDE_SUMS, Int8::SIGNED, Int8::PAIRS)`.
+    fn facts(self) -> (bool, bool, usize) {
+        fn of<L: Int8>(_: &L) -> (bool, bool, usize) {
+            (L::WIDE_SUMS, L::SIGNED, L::PAIRS)
         }
         match &self {
             #[cfg(target_arch = "x86_64")]
@@ -162,6 +177,11 @@ impl Int8Level {
             Self::Neon(level) => of(level),
             Self::Portable => of(&portable::Portable),
         }
+    }
+
+    /// [`Int8::PAIRS`].
+    pub(super) fn pairs(self) -> usize {
+        self.facts().2
     }
 
     /// How many products of quants up to `max` a short sum holds; 0 for quants of 8 bits, which have a way of their own.

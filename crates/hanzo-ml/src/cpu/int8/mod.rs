@@ -19,6 +19,7 @@
 mod activations;
 mod kernel;
 mod level;
+mod prefetch;
 mod weights;
 
 #[cfg(test)]
@@ -52,9 +53,6 @@ const TILES_PER_THREAD: usize = 8;
 
 /// Most rows of the weight in a tile.
 const TILE_MAX: usize = 16 * COLUMNS;
-
-/// Pairs of panels that are filled together: rows of activations come from the L2 cache once for all of them.
-const PAIRS: usize = 4;
 
 /// What one thread needs beside its operands.
 #[derive(Default)]
@@ -122,23 +120,24 @@ impl Cpu {
         last.x.correct(&self.parallel, correction);
         let x = &last.x;
         let multiplies_rows = self.int8.multiplies_rows() && weight.multiplies_rows();
+        let pairs = self.int8.pairs();
         let share = n / (TILES_PER_THREAD * self.parallel.n_threads());
-        let unit = if share < PAIRS * COLUMNS { COLUMNS } else { PAIRS * COLUMNS };
+        let unit = if share < pairs * COLUMNS { COLUMNS } else { pairs * COLUMNS };
         let tile_cols = (share / unit * unit).clamp(COLUMNS, TILE_MAX);
         let grid = Grid { rows, cols: n, tile_rows: rows.max(1), tile_cols };
         let most = meetings.iter().map(|m| m.rows.len()).max().unwrap_or(0);
         let work = |mut tile: Tile<'_, f32>, (): &mut ()| {
             SCRATCH.with_borrow_mut(|Scratch { panels, blocks, totals, rests, gathered }| {
-                panels.resize(PAIRS, [Panel::ZERO, Panel::ZERO]);
-                if totals.len() < PAIRS * most {
-                    totals.resize(PAIRS * most, [0.0; COLUMNS]);
-                    rests.resize(PAIRS * most, [0.0; COLUMNS]);
+                panels.resize(pairs, [Panel::ZERO, Panel::ZERO]);
+                if totals.len() < pairs * most {
+                    totals.resize(pairs * most, [0.0; COLUMNS]);
+                    rests.resize(pairs * most, [0.0; COLUMNS]);
                 }
                 for meeting in meetings {
                     let n_rows = meeting.rows.len();
                     let company = x.company(meeting.rows, gathered);
-                    for first in tile.cols().step_by(PAIRS * COLUMNS) {
-                        let n_pairs = (tile.cols().end - first).div_ceil(COLUMNS).min(PAIRS);
+                    for first in tile.cols().step_by(pairs * COLUMNS) {
+                        let n_pairs = (tile.cols().end - first).div_ceil(COLUMNS).min(pairs);
                         let panels = &mut panels[..n_pairs];
                         let (totals, rests) =
                             (&mut totals[..n_pairs * n_rows], &mut rests[..n_pairs * n_rows]);

@@ -1,14 +1,11 @@
 //! Where panels come from: a weight re-laid for vectors, or its file's own bytes.
 
-#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "asks for memory ahead of its use"))]
-
-#[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
 use hanzo_quant::{ActivationRow, Format, GROUP, LANES, PANEL_ELEMS, Panel, PanelFill, Unpack};
 use memmap2::MmapMut;
 
+use super::prefetch::prefetch;
 use crate::{
     Error, QTensor, Result,
     backend::WeightShape,
@@ -17,10 +14,6 @@ use crate::{
 
 /// Row groups that are multiplied side by side.
 const GROUPS: usize = super::COLUMNS / LANES;
-
-/// Bytes of a cache line.
-#[cfg(target_arch = "x86_64")]
-const LINE_BYTES: usize = 64;
 
 /// Bytes of a weight that one thread re-lays at a time, and then gives back to the system.
 const SHARE_BYTES: usize = 1 << 20;
@@ -259,16 +252,4 @@ impl<'a> Rows<'a> {
             (fill.fill_baseline)(blocks, panel);
         }
     }
-}
-
-/// Asks for bytes that are read soon: the processor's own prefetcher has seen too little of a stretch when it is over.
-#[inline]
-fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(LINE_BYTES) {
-        // SAFETY: every x86-64 processor has the instruction; it is a hint, and the address is that of a reference.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
 }

@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "instructions that only some processors have")]
 
+mod tile;
+
 use std::arch::x86_64::{
     __m256, __m256i, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_cvtepi32_ps,
     _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
@@ -9,9 +11,10 @@ use std::arch::x86_64::{
     _mm256_set1_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_storeu_ps, _mm256_xor_si256,
 };
 
-use hanzo_quant::{LANES, Panel};
+use hanzo_quant::{LANES, Panel, Stretch};
 
 use super::{Int8, Int8Kernel};
+use crate::cpu::int8::COLUMNS;
 
 /// x86-64 with AVX2 and FMA.
 #[derive(Clone, Copy)]
@@ -47,6 +50,21 @@ impl Int8 for Avx2 {
     const WIDE_SUMS: bool = false;
     const SIGNED: bool = true;
     const FEW_REGISTERS: bool = true;
+    const PAIRS: usize = 2;
+
+    #[inline(always)]
+    fn tile<const ADDS: usize, const HALVES: bool, const MINIMA: bool, const C: usize>(
+        self,
+        panels: &[Panel; 2],
+        n_groups: usize,
+        x: &[Stretch; C],
+        totals: &mut [[f32; COLUMNS]],
+    ) -> bool {
+        match (x.as_chunks().0, totals.as_chunks_mut().0) {
+            ([x], [totals]) => unsafe { tile::tile::<ADDS, HALVES, MINIMA>(panels, n_groups, x, totals) },
+            _ => false,
+        }
+    }
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> __m256i {

@@ -68,6 +68,7 @@ impl Int8 for Neon {
     const WIDE_SUMS: bool = true;
     const SIGNED: bool = true;
     const FEW_REGISTERS: bool = false;
+    const PAIRS: usize = 4;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> [uint8x16_t; 2] {

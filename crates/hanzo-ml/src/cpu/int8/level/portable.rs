@@ -23,6 +23,7 @@ impl Int8 for Portable {
     const WIDE_SUMS: bool = true;
     const SIGNED: bool = false;
     const FEW_REGISTERS: bool = false;
+    const PAIRS: usize = 2;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> [u32; LANES] {

@@ -55,6 +55,7 @@ impl Int8 for Avx512Vnni {
     const WIDE_SUMS: bool = true;
     const SIGNED: bool = false;
     const FEW_REGISTERS: bool = false;
+    const PAIRS: usize = 4;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> __m512i {
@@ -178,6 +179,7 @@ impl Int8 for AvxVnni {
     const WIDE_SUMS: bool = true;
     const SIGNED: bool = false;
     const FEW_REGISTERS: bool = true;
+    const PAIRS: usize = 4;
 
     #[inline(always)]
     fn quants(self, panels: &[Panel], word: usize) -> __m256i {
