@@ -24,7 +24,7 @@ use std::{
     ptr,
 };
 
-use super::{Job, LANES, Lanes, Points, words};
+use super::{Job, LANES, Lanes, Points, vector::ROOM, words};
 
 /// x86-64 with AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -125,7 +125,7 @@ impl Avx2 {
         // SAFETY: an `Avx2` exists only where the processor has AVX2. Indices are below `N`, so that the four words that end or
         // begin with a point lie within `points`, room included.
         unsafe {
-            let at = |lane: usize| start.add(Points::<N>::BEFORE + places.at(row + lane, k) - lane);
+            let at = |lane: usize| start.add(ROOM + places.at(row + lane, k) - lane);
             let words = _mm_loadu_si32(at(0).cast());
             let words = _mm_blend_epi32::<2>(words, _mm_loadu_si128(at(1).cast()));
             let words = _mm_blend_epi32::<4>(words, _mm_loadu_si128(at(2).cast()));

@@ -14,21 +14,21 @@ pub const LANES: usize = 8;
 /// four rows. These are the rows that lie side by side in the halves of a vector of eight.
 const PAIR_ROWS: [[usize; 4]; 2] = [[0, 1, 4, 5], [2, 3, 6, 7]];
 
+/// Room before and after the points of [`Points`], in points.
+pub(super) const ROOM: usize = 3;
+
 /// A lattice's points of four elements, with room around them: a load of four words can have any point in any of its places.
 #[repr(C)]
 pub(crate) struct Points<const N: usize> {
-    before: [[i8; 4]; 3],
+    before: [[i8; 4]; ROOM],
     points: [[i8; 4]; N],
-    after: [[i8; 4]; 3],
+    after: [[i8; 4]; ROOM],
 }
 
 impl<const N: usize> Points<N> {
-    /// Room before the first point, in points.
-    pub(super) const BEFORE: usize = 3;
-
     /// A copy of the points.
     pub(crate) const fn new(points: &[[i8; 4]; N]) -> Self {
-        Self { before: [[0; 4]; 3], points: *points, after: [[0; 4]; 3] }
+        Self { before: [[0; 4]; ROOM], points: *points, after: [[0; 4]; ROOM] }
     }
 }
 
