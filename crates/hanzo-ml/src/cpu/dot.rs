@@ -5,7 +5,7 @@
 //! [`Simd::sum`] says, and the stretches in order. So a row of activations gives the same bits alone, in a batch,
 //! and on any number of threads.
 
-use super::simd::{LANES, Lanes, Simd};
+use super::simd::{LANES, Lanes, Pairs, Simd};
 
 /// Elements of K that are added in lanes before the lanes are added: a multiple of each format's block.
 pub(super) const K_BLOCK: usize = 512;
@@ -46,6 +46,51 @@ pub(super) fn dots<S: Simd, const M: usize>(
         step::<S, M>(s, x, w, &mut acc);
     }
     sums(s, &acc)
+}
+
+/// [`dots`] with two times [`SIDE`] rows at once, the same bits; two cache lines are asked for in a step.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no other level has pairs"))]
+#[inline(always)]
+pub(super) fn dots_paired<P: Pairs, const M: usize>(
+    p: P,
+    x: &[[Lanes; M]],
+    w: [&[[Lanes; SIDE]]; 2],
+    ahead: usize,
+) -> [[[f32; SIDE]; M]; 2] {
+    /// Pairs of a step.
+    const PAIRS: usize = SIDE / 2;
+    /// Vectors of a cache line.
+    const LINE: usize = 2;
+    let s = p.narrow();
+    let mut ahead = x.as_ptr().cast::<Lanes>().wrapping_add(ahead);
+    let mut acc = [[[p.zeros(); PAIRS]; M]; 2];
+    for (x, (a, b)) in x.iter().zip(w[0].iter().zip(w[1])) {
+        for _ in 0..2 {
+            s.prefetch(ahead.cast());
+            ahead = ahead.wrapping_add(LINE);
+        }
+        let mut now = [p.zeros(); M];
+        for m in 0..M {
+            now[m] = p.twice(&x[m]);
+        }
+        for (acc, w) in acc.iter_mut().zip([a, b]) {
+            let w: &[[Lanes; 2]] = w.as_chunks().0;
+            for n in 0..PAIRS {
+                let w = p.load(&w[n]);
+                for m in 0..M {
+                    acc[m][n] = p.fma(now[m], w, acc[m][n]);
+                }
+            }
+        }
+    }
+    let mut out = [[[0.0; SIDE]; M]; 2];
+    for (out, acc) in out.iter_mut().zip(&acc) {
+        for m in 0..M {
+            let [[a, b], [c, d]] = [p.halves(acc[m][0]), p.halves(acc[m][1])];
+            out[m] = s.sum4([a, b, c, d]);
+        }
+    }
+    out
 }
 
 /// Adds the products of a vector of each row: those of the activations wait in registers, those of the weight come one by

@@ -12,9 +12,15 @@
 )]
 
 #[cfg(target_arch = "x86_64")]
+mod avx512;
+
+#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64 as x86;
 
 use half::f16;
+
+#[cfg(target_arch = "x86_64")]
+use avx512::Avx512;
 
 /// Lanes of a vector.
 pub(super) const LANES: usize = 8;
@@ -67,45 +73,104 @@ pub(super) trait Simd: Copy + Send + Sync {
 pub(super) trait Kernel {
     type Output;
 
+    /// Whether [`Self::run_pairs`] is more than [`Self::run`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no other level has pairs"))]
+    const PAIRS: bool = false;
+
     /// Must be `#[inline(always)]`.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
+
+    /// The same bits with vectors in pairs. Must be `#[inline(always)]`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no other level has pairs"))]
+    #[inline(always)]
+    fn run_pairs<P: Pairs>(self, pairs: P) -> Self::Output
+    where
+        Self: Sized,
+    {
+        self.run(pairs.narrow())
+    }
+}
+
+/// Two vectors in one register, on levels that have such registers, and thirty-two of them.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no other level has pairs"))]
+pub(super) trait Pairs: Copy + Send + Sync {
+    /// Single vectors.
+    type Narrow: Simd;
+    /// A pair.
+    type P: Copy;
+
+    fn narrow(self) -> Self::Narrow;
+    fn zeros(self) -> Self::P;
+    fn load(self, x: &[Lanes; 2]) -> Self::P;
+    /// A vector, twice.
+    fn twice(self, x: &Lanes) -> Self::P;
+    /// `a · b + c`.
+    fn fma(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P;
+    fn halves(self, p: Self::P) -> [<Self::Narrow as Simd>::V; 2];
 }
 
 /// The instruction set that the processor has.
 #[derive(Clone, Copy)]
 pub(super) enum Level {
     #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+    #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     Portable,
+    /// Pairs in plain Rust: what is made of pairs is tested on processors that have none.
+    #[cfg(test)]
+    PortablePairs,
 }
 
 impl Level {
-    /// The best level of this processor.
-    pub(super) fn detect() -> Self {
+    /// The levels of this processor, the best first.
+    pub(super) fn all() -> Vec<Self> {
+        let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c")
         {
-            return Self::Avx2(Avx2(()));
+            let narrow = Avx2(());
+            all.extend(Avx512::detect(narrow).map(Self::Avx512));
+            all.push(Self::Avx2(narrow));
         }
-        Self::Portable
+        all.push(Self::Portable);
+        #[cfg(test)]
+        all.push(Self::PortablePairs);
+        all
+    }
+
+    /// The best level of this processor.
+    pub(super) fn detect() -> Self {
+        Self::all().first().copied().unwrap_or(Self::Portable)
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => "avx2",
             Self::Portable => "portable",
+            #[cfg(test)]
+            Self::PortablePairs => "portable pairs",
         }
     }
 
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self {
-            // SAFETY: an `Avx2` exists only where `detect` found the three features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(simd) if K::PAIRS => simd.run(kernel),
+            // SAFETY: an `Avx2` exists only where `all` found the three features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(simd) => unsafe { run_avx2(kernel, simd.narrow()) },
+            // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(simd) => unsafe { run_avx2(kernel, simd) },
             Self::Portable => kernel.run(Portable),
+            #[cfg(test)]
+            Self::PortablePairs => kernel.run_pairs(Portable),
         }
     }
 }
@@ -240,6 +305,36 @@ impl Simd for Portable {
     fn prefetch(self, _: *const u8) {}
 }
 
+#[cfg(test)]
+impl Pairs for Portable {
+    type Narrow = Self;
+    type P = [Lanes; 2];
+
+    fn narrow(self) -> Self {
+        self
+    }
+
+    fn zeros(self) -> [Lanes; 2] {
+        [[0.0; LANES]; 2]
+    }
+
+    fn load(self, x: &[Lanes; 2]) -> [Lanes; 2] {
+        *x
+    }
+
+    fn twice(self, x: &Lanes) -> [Lanes; 2] {
+        [*x; 2]
+    }
+
+    fn fma(self, a: [Lanes; 2], b: [Lanes; 2], c: [Lanes; 2]) -> [Lanes; 2] {
+        [Simd::fma(self, a[0], b[0], c[0]), Simd::fma(self, a[1], b[1], c[1])]
+    }
+
+    fn halves(self, p: [Lanes; 2]) -> [Lanes; 2] {
+        p
+    }
+}
+
 /// x86-64 with AVX2, FMA and F16C.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
@@ -250,7 +345,7 @@ impl Avx2 {
     /// Sums of neighbours: two shuffles and an addition, which is cheaper than a horizontal addition.
     #[inline(always)]
     fn add_pairs(self, a: x86::__m256, b: x86::__m256) -> x86::__m256 {
-        // SAFETY: an `Avx2` exists only where `Level::detect` found the features.
+        // SAFETY: an `Avx2` exists only where `Level::all` found the features.
         unsafe {
             let even = x86::_mm256_shuffle_ps::<0x88>(a, b);
             x86::_mm256_add_ps(even, x86::_mm256_shuffle_ps::<0xdd>(a, b))
@@ -258,7 +353,7 @@ impl Avx2 {
     }
 }
 
-// SAFETY of every `unsafe` block in this implementation: an `Avx2` exists only where `Level::detect` found the
+// SAFETY of every `unsafe` block in this implementation: an `Avx2` exists only where `Level::all` found the
 // features that the intrinsics need, and the loads and stores go through references to eight numbers or their bytes.
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
@@ -444,7 +539,7 @@ mod tests {
         want.extend([0.0, -0.0, 2f32.powi(-133), 127.0 * 2f32.powi(-133), 1.0, -5.0, largest, f32::INFINITY]);
         want.extend((8..16).map(|i| i as f32));
         let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        for level in [Level::detect(), Level::Portable] {
+        for level in Level::all() {
             assert_eq!(bits(&level.run(Movements)), bits(&want), "{}", level.name());
         }
     }

@@ -255,3 +255,57 @@ impl Product<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hanzo_quant::Format;
+
+    use super::*;
+    use crate::{
+        Bytes, DType,
+        backend::{Backend, MatMul},
+        cpu::{Activations, CpuOptions, int8::Int8Level, simd::Level},
+    };
+
+    /// The bits of a product, by one level's instructions.
+    fn product(level: Level, weight: &QTensor, x: &[f32]) -> Vec<u32> {
+        let activations = Activations::F32;
+        let options = CpuOptions { threads: Some(1), activations, ..CpuOptions::default() };
+        let mut cpu = Cpu::with_level(options, level, Int8Level::Portable).unwrap();
+        let weight = cpu.load(weight).unwrap();
+        let from = cpu.alloc(DType::F32, x.len()).unwrap();
+        cpu.upload_f32(&from, x).unwrap();
+        let mut y = vec![0.0; x.len() / weight.k * weight.n];
+        let out = cpu.alloc(DType::F32, y.len()).unwrap();
+        cpu.matmul(&out, &MatMul { x: &from, weight: &weight, bias: None }).unwrap();
+        cpu.download_f32(&out, &mut y).unwrap();
+        y.into_iter().map(f32::to_bits).collect()
+    }
+
+    #[test]
+    fn levels_give_the_same_bits_in_any_batch() {
+        let (rows, n, k) = (8, 101, 1001);
+        let values = |len: usize, step: usize| -> Vec<f32> {
+            (0..len).map(|i| ((i * step) % 1009) as f32 / 1009.0 - 0.5).collect()
+        };
+        let x = values(rows * k, 617);
+        for name in ["F32", "F16", "BF16", "Q4_0"] {
+            let format = Format::from_name(name).unwrap();
+            let k = k / format.block_elems * format.block_elems;
+            let x = &x[..rows * k];
+            let mut bytes = vec![0; format.bytes_of(n * k).unwrap()];
+            format.encode.unwrap()(&values(n * k, 331), None, &mut bytes);
+            let weight = QTensor::new("weight", format, vec![n, k], Bytes::owned(bytes)).unwrap();
+            // Those that round once, and those that round twice.
+            let mut bits = [None, None];
+            for level in Level::all() {
+                let whole = product(level, &weight, x);
+                let alone: Vec<u32> = x.chunks(k).flat_map(|x| product(level, &weight, x)).collect();
+                assert!(whole == alone, "{name}, {}: a batch changes the bits", level.name());
+                let twice = matches!(level, Level::Portable | Level::PortablePairs);
+                let first = bits[usize::from(twice)].get_or_insert_with(|| whole.clone());
+                assert!(*first == whole, "{name}, {}: not the bits of another level", level.name());
+            }
+        }
+    }
+}

@@ -6,8 +6,8 @@ use hanzo_quant::Number;
 
 use super::{
     super::{
-        dot::{K_BLOCK, SIDE, STRETCH, dots},
-        simd::{Kernel, LANES, Lanes, Simd},
+        dot::{K_BLOCK, SIDE, STRETCH, dots, dots_paired},
+        simd::{Kernel, LANES, Lanes, Pairs, Simd},
     },
     Columns,
     number::{Bf16, F16, F32, Plain},
@@ -54,8 +54,69 @@ pub(super) struct Tiles<'a> {
 impl Kernel for Tiles<'_> {
     type Output = ();
 
+    const PAIRS: bool = true;
+
     #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
+    fn run<S: Simd>(self, s: S) {
+        self.multiply(s, Apart(s));
+    }
+
+    #[inline(always)]
+    fn run_pairs<P: Pairs>(self, p: P) {
+        self.multiply(p.narrow(), Together(p));
+    }
+}
+
+/// How a group of activations meets quads.
+trait Meet: Copy {
+    /// Adds the products of `M` rows of activations with the rows of the quads; `totals` begins with that of the first.
+    fn add<const M: usize>(self, x: &[[Lanes; M]], quads: &[Quad; QUADS], totals: &mut [f32], width: usize);
+}
+
+/// One quad after the other.
+#[derive(Clone, Copy)]
+struct Apart<S>(S);
+
+impl<S: Simd> Meet for Apart<S> {
+    #[inline(always)]
+    fn add<const M: usize>(self, x: &[[Lanes; M]], quads: &[Quad; QUADS], totals: &mut [f32], width: usize) {
+        for (q, quad) in quads.iter().enumerate() {
+            let sums = dots::<S, M>(self.0, x, &quad.0[..x.len()], Piece::VECTORS + q * AHEAD);
+            add_to::<M>(totals, width, q, &sums);
+        }
+    }
+}
+
+/// Both at once.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no other level has pairs"))]
+#[derive(Clone, Copy)]
+struct Together<P>(P);
+
+impl<P: Pairs> Meet for Together<P> {
+    #[inline(always)]
+    fn add<const M: usize>(self, x: &[[Lanes; M]], quads: &[Quad; QUADS], totals: &mut [f32], width: usize) {
+        let w = [&quads[0].0[..x.len()], &quads[1].0[..x.len()]];
+        let sums = dots_paired::<P, M>(self.0, x, w, Piece::VECTORS);
+        for (q, sums) in sums.iter().enumerate() {
+            add_to::<M>(totals, width, q, sums);
+        }
+    }
+}
+
+/// Adds the sums of `M` rows with quad `q`.
+#[inline(always)]
+fn add_to<const M: usize>(totals: &mut [f32], width: usize, q: usize, sums: &[[f32; SIDE]; M]) {
+    for (m, sums) in sums.iter().enumerate() {
+        let totals = &mut totals[m * width + q * SIDE..][..SIDE];
+        for n in 0..SIDE {
+            totals[n] += sums[n];
+        }
+    }
+}
+
+impl Tiles<'_> {
+    #[inline(always)]
+    fn multiply<S: Simd, T: Meet>(mut self, s: S, tile: T) {
         let k_all = self.columns.k();
         let n_quads = self.columns.n.next_multiple_of(QUADS * SIDE) / SIDE;
         for (stretch, k) in (0..k_all).step_by(K_BLOCK).enumerate() {
@@ -66,43 +127,19 @@ impl Kernel for Tiles<'_> {
             let len = len.div_ceil(LANES);
             for first in self.groups.clone().step_by(GROUPS) {
                 let groups = first..self.groups.end.min(first + GROUPS);
-                for (i, quads) in self.panel[..n_quads].chunks_exact(QUADS).enumerate() {
+                for (i, quads) in self.panel[..n_quads].as_chunks().0.iter().enumerate() {
                     for (group, piece) in self.x.stretch(stretch, groups.clone()) {
                         let totals = &mut self.totals[group.first * self.width + i * QUADS * SIDE..];
                         match group.n {
-                            3 => add::<S, 3>(s, piece, quads, len, totals, self.width),
-                            _ => add::<S, 2>(s, piece, quads, len, totals, self.width),
+                            3 => tile.add::<3>(&piece.rows()[..len], quads, totals, self.width),
+                            _ => tile.add::<2>(&piece.rows()[..len], quads, totals, self.width),
                         }
                     }
                 }
             }
         }
     }
-}
 
-/// Adds the products of `M` rows of activations with the rows of some quads; `totals` begins with that of the first.
-#[inline(always)]
-fn add<S: Simd, const M: usize>(
-    s: S,
-    piece: &Piece,
-    quads: &[Quad],
-    len: usize,
-    totals: &mut [f32],
-    width: usize,
-) {
-    let x = &piece.rows::<M>()[..len];
-    for (q, quad) in quads.iter().enumerate() {
-        let sums = dots::<S, M>(s, x, &quad.0[..len], Piece::VECTORS + q * AHEAD);
-        for (m, sums) in sums.iter().enumerate() {
-            let totals = &mut totals[m * width + q * SIDE..][..SIDE];
-            for n in 0..SIDE {
-                totals[n] += sums[n];
-            }
-        }
-    }
-}
-
-impl Tiles<'_> {
     /// Decodes elements `k..k + len` of a row of the weight into the panel, filled up with zeros to whole vectors.
     #[inline(always)]
     fn fill<S: Simd>(&mut self, s: S, column: usize, k: usize, len: usize) {
