@@ -5,7 +5,10 @@
 //! [`Simd::sum`] says, and the stretches in order. So a row of activations gives the same bits alone, in a batch,
 //! and on any number of threads.
 
-use super::simd::{LANES, Lanes, Pairs, Simd};
+use super::{
+    prefetch::prefetch_line,
+    simd::{LANES, Lanes, Pairs, Simd},
+};
 
 /// Elements of K that are added in lanes before the lanes are added: a multiple of each format's block.
 pub(super) const K_BLOCK: usize = 512;
@@ -35,7 +38,7 @@ pub(super) fn dots<S: Simd, const M: usize>(
     let (w, w_rest) = w.as_chunks::<STEPS>();
     for (x, w) in x.iter().zip(w) {
         for _ in 0..3 {
-            s.prefetch(ahead.cast());
+            prefetch_line(ahead.cast());
             ahead = ahead.wrapping_add(LINE);
         }
         for i in 0..STEPS {
@@ -66,7 +69,7 @@ pub(super) fn dots_paired<P: Pairs, const M: usize>(
     let mut acc = [[[p.zeros(); PAIRS]; M]; 2];
     for (x, (a, b)) in x.iter().zip(w[0].iter().zip(w[1])) {
         for _ in 0..2 {
-            s.prefetch(ahead.cast());
+            prefetch_line(ahead.cast());
             ahead = ahead.wrapping_add(LINE);
         }
         let mut now = [p.zeros(); M];

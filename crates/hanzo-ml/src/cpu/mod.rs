@@ -13,6 +13,7 @@ mod int8;
 mod math;
 mod matmul;
 mod memory;
+mod prefetch;
 mod rows;
 mod simd;
 

@@ -65,8 +65,6 @@ pub(super) trait Simd: Copy + Send + Sync {
     fn load_f16_bytes(self, x: &[u8; 2 * LANES]) -> Self::V;
     /// Eight bf16, little-endian.
     fn load_bf16_bytes(self, x: &[u8; 2 * LANES]) -> Self::V;
-    /// Asks for a cache line that will be needed soon; any address will do.
-    fn prefetch(self, at: *const u8);
 }
 
 /// A computation that is written for any level.
@@ -300,9 +298,6 @@ impl Simd for Portable {
     fn load_bf16_bytes(self, x: &[u8; 2 * LANES]) -> Lanes {
         each(|i| f32::from_le_bytes([0, 0, x[2 * i], x[2 * i + 1]]))
     }
-
-    #[inline(always)]
-    fn prefetch(self, _: *const u8) {}
 }
 
 #[cfg(test)]
@@ -474,12 +469,6 @@ impl Simd for Avx2 {
             let wide = x86::_mm256_cvtepu16_epi32(x86::_mm_loadu_si128(x.as_ptr().cast()));
             x86::_mm256_castsi256_ps(x86::_mm256_slli_epi32::<16>(wide))
         }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, at: *const u8) {
-        // SAFETY: it reads nothing, and no address makes it fail.
-        unsafe { x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(at.cast()) }
     }
 }
 

@@ -24,53 +24,28 @@ pub(super) trait Plain: Send + Sync {
     }
 }
 
-pub(super) struct F32;
+/// A type of plain numbers of `$bytes` bytes for eight.
+macro_rules! plain {
+    ($name:ident, $bytes:literal, $load:ident) => {
+        pub(super) struct $name;
 
-impl Plain for F32 {
-    type Eight = [u8; 32];
-    const ZERO: [u8; 32] = [0; 32];
+        impl Plain for $name {
+            type Eight = [u8; $bytes];
+            const ZERO: Self::Eight = [0; $bytes];
 
-    #[inline(always)]
-    fn eights(bytes: &[u8]) -> (&[[u8; 32]], &[u8]) {
-        bytes.as_chunks()
-    }
+            #[inline(always)]
+            fn eights(bytes: &[u8]) -> (&[Self::Eight], &[u8]) {
+                bytes.as_chunks()
+            }
 
-    #[inline(always)]
-    fn load<S: Simd>(s: S, eight: &[u8; 32]) -> S::V {
-        s.load_f32_bytes(eight)
-    }
+            #[inline(always)]
+            fn load<S: Simd>(s: S, eight: &Self::Eight) -> S::V {
+                s.$load(eight)
+            }
+        }
+    };
 }
 
-pub(super) struct F16;
-
-impl Plain for F16 {
-    type Eight = [u8; 16];
-    const ZERO: [u8; 16] = [0; 16];
-
-    #[inline(always)]
-    fn eights(bytes: &[u8]) -> (&[[u8; 16]], &[u8]) {
-        bytes.as_chunks()
-    }
-
-    #[inline(always)]
-    fn load<S: Simd>(s: S, eight: &[u8; 16]) -> S::V {
-        s.load_f16_bytes(eight)
-    }
-}
-
-pub(super) struct Bf16;
-
-impl Plain for Bf16 {
-    type Eight = [u8; 16];
-    const ZERO: [u8; 16] = [0; 16];
-
-    #[inline(always)]
-    fn eights(bytes: &[u8]) -> (&[[u8; 16]], &[u8]) {
-        bytes.as_chunks()
-    }
-
-    #[inline(always)]
-    fn load<S: Simd>(s: S, eight: &[u8; 16]) -> S::V {
-        s.load_bf16_bytes(eight)
-    }
-}
+plain!(F32, 32, load_f32_bytes);
+plain!(F16, 16, load_f16_bytes);
+plain!(Bf16, 16, load_bf16_bytes);

@@ -7,6 +7,7 @@ use hanzo_quant::Number;
 use super::{
     super::{
         dot::{K_BLOCK, SIDE, STRETCH, dots, dots_paired},
+        prefetch::{LINE_BYTES, prefetch_line},
         simd::{Kernel, LANES, Lanes, Pairs, Simd},
     },
     Columns,
@@ -31,9 +32,6 @@ const AHEAD: usize = Piece::VECTORS / QUADS;
 
 /// How many rows of the weight are on their way from memory while one is decoded.
 const ROWS_AHEAD: usize = 4;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// Groups of activations (96 KiB, in the L2 cache) that pass before the next quads.
 const GROUPS: usize = 16;
@@ -145,8 +143,8 @@ impl Tiles<'_> {
     fn fill<S: Simd>(&mut self, s: S, column: usize, k: usize, len: usize) {
         if column + ROWS_AHEAD < self.columns.n {
             let ahead = self.columns.stretch(column + ROWS_AHEAD, k, len);
-            for byte in ahead.iter().step_by(LINE) {
-                s.prefetch(byte);
+            for byte in ahead.iter().step_by(LINE_BYTES) {
+                prefetch_line(byte);
             }
         }
         let bytes = self.columns.stretch(column, k, len);

@@ -5,10 +5,10 @@ use std::hint::black_box;
 use hanzo_quant::{GROUP, LANES, PANEL_ELEMS, PANEL_GROUPS, Panel, Stretch};
 
 use super::{
+    super::prefetch::prefetch,
     COLUMNS, Meeting, Rows,
     activations::{Company, Quantised},
     level::{Int8, Int8Kernel, Int8Level},
-    prefetch::prefetch,
 };
 
 /// Words of a block of 32.

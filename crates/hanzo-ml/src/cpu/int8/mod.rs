@@ -19,7 +19,6 @@
 mod activations;
 mod kernel;
 mod level;
-mod prefetch;
 mod weights;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use hanzo_quant::{ActivationRow, Format, GROUP, LANES, PANEL_ELEMS, Panel, PanelFill, Unpack};
 use memmap2::MmapMut;
 
-use super::prefetch::prefetch;
+use super::super::prefetch::prefetch;
 use crate::{
     Error, QTensor, Result,
     backend::WeightShape,

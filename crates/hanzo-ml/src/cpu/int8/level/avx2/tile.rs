@@ -171,6 +171,13 @@ macro_rules! join {
     };
 }
 
+/// Adds widened sums of registers 13 and 14.
+macro_rules! add_sums {
+    ($a:literal, $b:literal) => {
+        concat!(op!("vpaddd", $a, $a, "ymm13"), op!("vpaddd", $b, $b, "ymm14"))
+    };
+}
+
 /// Products of two words, widened, that begin sums.
 macro_rules! begin_pair {
     ($row:literal, $a:literal, $b:literal) => {
@@ -201,8 +208,7 @@ macro_rules! add_pair {
             op!("vpmaddubsw", "ymm15", "ymm11", "ymm12"),
             op!("vpaddw", "ymm14", "ymm14", "ymm15"),
             widen!($row, "ymm13", "ymm14"),
-            op!("vpaddd", $a, $a, "ymm13"),
-            op!("vpaddd", $b, $b, "ymm14"),
+            add_sums!($a, $b),
         )
     };
 }
@@ -224,11 +230,7 @@ macro_rules! begin_wide {
 /// Products of a word, widened and added.
 macro_rules! add_wide {
     ($row:literal, $a:literal, $b:literal) => {
-        concat!(
-            begin_wide!($row, "ymm13", "ymm14"),
-            op!("vpaddd", $a, $a, "ymm13"),
-            op!("vpaddd", $b, $b, "ymm14"),
-        )
+        concat!(begin_wide!($row, "ymm13", "ymm14"), add_sums!($a, $b),)
     };
 }
 
@@ -262,11 +264,7 @@ macro_rules! begin_signed {
 /// [`add_wide`] for magnitudes.
 macro_rules! add_signed {
     ($row:literal, $a:literal, $b:literal) => {
-        concat!(
-            begin_signed!($row, "ymm13", "ymm14"),
-            op!("vpaddd", $a, $a, "ymm13"),
-            op!("vpaddd", $b, $b, "ymm14"),
-        )
+        concat!(begin_signed!($row, "ymm13", "ymm14"), add_sums!($a, $b),)
     };
 }
 
@@ -320,6 +318,7 @@ macro_rules! subtract {
     };
 }
 
+/// Puts totals back.
 macro_rules! store {
     ($row:literal, $a:literal, $b:literal) => {
         concat!(
