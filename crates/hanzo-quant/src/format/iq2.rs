@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     grids::{self, EVEN_SIGNS, IQ2_LEVELS, packed},
-    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
+    lanes::{
+        Blocks, EightRows, FAR, GroupPlaces, LaneGroup, Lanes, PanelFill, group_with_places, with_zeros,
+        words,
+    },
 };
 
 /// The largest quant.
@@ -242,11 +245,22 @@ impl EightRows for Iq2S {
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        // Two bits to each byte; what else is there makes no difference.
+        group_with_places::<Self, L>(l, block, group)
+    }
+
+    #[inline(always)]
+    fn put_places<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &mut GroupPlaces) {
+        // Two bits to each byte; other formats' indices have three.
         let high = l.byte(block.word(66 + group / 4 * 4), group % 4);
         let high = l.or(high, l.shl(high, 12));
-        let high = l.or(high, l.shl(high, 6));
-        let points = l.gather_pairs_far(&grids::IQ2_S, block.word(2 + 4 * group), high);
+        let high = l.and(l.or(high, l.shl(high, 6)), l.splat(0x0303_0303));
+        l.put_places(block.word(2 + 4 * group), high, &mut places[0]);
+    }
+
+    #[inline(always)]
+    fn group_at<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &GroupPlaces) -> LaneGroup<L> {
+        static POINTS: [[i8; 8]; FAR] = with_zeros(&grids::IQ2_S);
+        let points = l.gather_pairs_far(&POINTS, &places[0]);
         lane_group(l, points, block.word(34 + 4 * group), lane_scales(l, block, 74, group))
     }
 }

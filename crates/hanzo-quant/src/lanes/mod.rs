@@ -53,7 +53,7 @@ pub(crate) use words;
 
 use std::marker::PhantomData;
 
-pub(crate) use vector::{Lanes, Points, Portable};
+pub(crate) use vector::{FAR, GroupPlaces, Lanes, Places, Points, Portable, with_zeros};
 
 pub use row::{ActivationRow, Refinement, RowProduct, Stretch};
 pub use vector::LANES;
@@ -140,6 +140,29 @@ pub(crate) trait EightRows: Quant {
 
     /// Group `group` of a block of eight rows. Implementations carry `#[inline(always)]`.
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L>;
+
+    /// Stores the indices of a group's points, for a lattice where they are put together from several places of a block. A
+    /// product stores those of the next group before it reads those of this one: what is stored and loaded at once comes late.
+    #[inline(always)]
+    fn put_places<L: Lanes>(_l: L, _block: Blocks<'_, L>, _group: usize, _places: &mut GroupPlaces) {}
+
+    /// [`EightRows::group`] with the indices that [`EightRows::put_places`] stored.
+    #[inline(always)]
+    fn group_at<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, _places: &GroupPlaces) -> LaneGroup<L> {
+        Self::group(l, block, group)
+    }
+}
+
+/// [`EightRows::group`] of a format that stores indices: at once, and loads them again.
+#[inline(always)]
+pub(crate) fn group_with_places<T: EightRows, L: Lanes>(
+    l: L,
+    block: Blocks<'_, L>,
+    group: usize,
+) -> LaneGroup<L> {
+    let mut places = [Places::ZERO; 2];
+    T::put_places(l, block, group, &mut places);
+    T::group_at(l, block, group, &places)
 }
 
 /// [`crate::Group`] for eight rows.
