@@ -399,7 +399,9 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn gather_far(self, points: &Points<FAR>, four: &Places) -> [__m256i; 4] {
-        let (points, places) = (points.first(), ptr::from_ref(four).cast());
+        // A pointer to the whole, since there is room before the first point.
+        let points = ptr::from_ref(points).cast::<u8>().wrapping_add(4 * ROOM);
+        let places = ptr::from_ref(four).cast();
         unsafe {
             [
                 eight_words::<0>(points, places),
@@ -512,7 +514,8 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn after<'a>(self, places: &'a GroupPlaces, sums: __m256) -> &'a GroupPlaces {
+    #[expect(clippy::pointers_in_nomem_asm_block, reason = "no instruction, so none that touches memory")]
+    fn after(self, places: &GroupPlaces, sums: __m256) -> &GroupPlaces {
         let mut at = ptr::from_ref(places);
         // No instruction at all, so `at` stays the address that it was.
         unsafe {

@@ -23,6 +23,8 @@
 //! A format whose signs stand apart gives magnitudes and [`LaneGroup::signs`]: a row of activations takes the signs, so
 //! that magnitudes up to `LARGEST` are added, and nothing is corrected afterwards; panels get both together. A lattice of
 //! points of eight elements gives [`EightRows::PAIRS`]: eight bytes of a row stay side by side, and are joined as sums.
+//! A lattice whose indices are put together from several places of a block has [`EightRows::put_places`] and [`EightRows::group_at`],
+//! and [`group_with_places`] for its `group`.
 //! `tests/lanes.rs` walks the table and compares every function with `unpack` on random bytes.
 
 #[cfg(target_arch = "x86_64")]
@@ -141,8 +143,9 @@ pub(crate) trait EightRows: Quant {
     /// Group `group` of a block of eight rows. Implementations carry `#[inline(always)]`.
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L>;
 
-    /// Stores the indices of a group's points, for a lattice where they are put together from several places of a block. A
-    /// product stores those of the next group before it reads those of this one: what is stored and loaded at once comes late.
+    /// Stores the indices of a group's points, for a lattice where they are put together from several places of a block of an
+    /// even number of groups. A product stores those of the next group before it reads those of this one: what is stored and
+    /// loaded at once comes late.
     #[inline(always)]
     fn put_places<L: Lanes>(_l: L, _block: Blocks<'_, L>, _group: usize, _places: &mut GroupPlaces) {}
 
@@ -163,6 +166,21 @@ pub(crate) fn group_with_places<T: EightRows, L: Lanes>(
     let mut places = [Places::ZERO; 2];
     T::put_places(l, block, group, &mut places);
     T::group_at(l, block, group, &places)
+}
+
+/// Group `idx` of a block, whose indices are in their place, after those of the next group were put in theirs: of this block or
+/// of the one after it. `sums` are what the groups before came to.
+#[inline(always)]
+fn group_ahead<T: EightRows, L: Lanes>(
+    l: L,
+    [block, next]: [Blocks<'_, L>; 2],
+    idx: usize,
+    places: &mut [GroupPlaces; 2],
+    sums: L::F,
+) -> LaneGroup<L> {
+    let (of, then) = if idx + 1 < T::ELEMS / GROUP { (block, idx + 1) } else { (next, 0) };
+    T::put_places(l, of, then, &mut places[(idx + 1) % 2]);
+    T::group_at(l, block, idx, l.after(&places[idx % 2], sums))
 }
 
 /// [`crate::Group`] for eight rows.
@@ -272,18 +290,25 @@ struct FillPanel<'a, T> {
 }
 
 impl<T: EightRows> FillPanel<'_, T> {
-    /// Group `idx` of a block whose first group is group `first` of the panel.
+    /// Group `idx` of a block whose first group is group `first` of the panel. Gives some of its quants.
     #[inline(always)]
-    fn group<L: Lanes>(&mut self, l: L, block: Blocks<'_, L>, first: usize, idx: usize) {
+    fn group<L: Lanes>(
+        &mut self,
+        l: L,
+        block: Blocks<'_, L>,
+        (first, idx): (usize, usize),
+        places: &mut [GroupPlaces; 2],
+        before: L::U,
+    ) -> L::U {
         if idx >= T::ELEMS / GROUP {
-            return;
+            return before;
         }
-        let weight = T::group(l, block, idx);
+        let weight = group_ahead::<T, L>(l, [block; 2], idx, places, l.bits_to_f32(before));
         let quants = unsigned::<T, L>(l, &weight);
         let LaneGroup { scales, minima, .. } = weight;
         let group = first + idx;
-        for (word, quants) in quants.into_iter().enumerate() {
-            l.store(quants, &mut self.panel.quants[WORDS * group + word]);
+        for (word, quants) in quants.iter().enumerate() {
+            l.store(*quants, &mut self.panel.quants[WORDS * group + word]);
         }
         let n_halves = if T::SCALE_GROUP < GROUP { 2 } else { 1 };
         for half in 0..n_halves {
@@ -292,6 +317,7 @@ impl<T: EightRows> FillPanel<'_, T> {
                 l.store_f32(minima[half], &mut self.panel.minima[group][half]);
             }
         }
+        quants[WORDS - 1]
     }
 }
 
@@ -302,12 +328,17 @@ impl<T: EightRows> Job for FillPanel<'_, T> {
     fn run<L: Lanes>(mut self, l: L) {
         let blocks = self.blocks;
         let groups = T::ELEMS / GROUP;
+        let mut places = [[Places::ZERO; 2]; 2];
+        let mut before = l.splat(0);
         for (block, bytes) in blocks.chunks_exact(LANES * bytes_of(T::FIELDS)).enumerate() {
             let (block, first) = (Blocks { lanes: l, bytes }, block * groups);
+            T::put_places(l, block, 0, &mut places[0]);
             if L::UNROLLS {
-                words!(|idx| self.group(l, block, first, idx));
+                words!(|idx| before = self.group(l, block, (first, idx), &mut places, before));
             } else {
-                (0..groups).for_each(|idx| self.group(l, block, first, idx));
+                for idx in 0..groups {
+                    before = self.group(l, block, (first, idx), &mut places, before);
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 use super::{
     Blocks, EightRows, GroupPlaces, Job, LANES, LaneGroup, Lanes, PANEL_ELEMS, PANEL_GROUPS, Places, WORDS,
-    words,
+    group_ahead, words,
 };
 use crate::{GROUP, format::layout::bytes_of};
 
@@ -146,7 +146,7 @@ impl<T: EightRows> Job for Rest<'_, T> {
             for (block, bytes) in blocks.enumerate() {
                 let (block, first) = (Blocks { lanes: l, bytes }, block * Product::<T>::GROUPS);
                 for idx in (0..Product::<T>::GROUPS).filter(|idx| r.blocks >> (first + idx) & 1 != 0) {
-                    acc = add_group::<T, L>(l, T::group(l, block, idx), first + idx, &r.rest, acc);
+                    acc = add_group::<T, L>(l, &T::group(l, block, idx), first + idx, &r.rest, acc);
                 }
             }
         }
@@ -156,32 +156,28 @@ impl<T: EightRows> Job for Rest<'_, T> {
     }
 }
 
-/// Adds the products of group `idx` of a block whose first group is group `first` of the stretch to `acc`. The indices of the
-/// group's points are in their place, those of the group after it, which may be in the block after this one, are put there.
+/// Adds the products of group `idx` of a block whose first group is group `first` of the stretch to `acc`.
 #[inline(always)]
 fn add_group_ahead<T: EightRows, L: Lanes>(
     l: L,
-    [block, next]: [Blocks<'_, L>; 2],
+    blocks: [Blocks<'_, L>; 2],
     (first, idx): (usize, usize),
     x: &Stretch,
     places: &mut [GroupPlaces; 2],
     acc: L::F,
 ) -> L::F {
-    let groups = const { T::ELEMS / GROUP };
-    if idx >= groups {
+    if idx >= T::ELEMS / GROUP {
         return acc;
     }
-    let (of, then) = if idx + 1 < groups { (block, idx + 1) } else { (next, 0) };
-    T::put_places(l, of, then, &mut places[(idx + 1) % 2]);
-    let weight = T::group_at(l, block, idx, l.after(&places[idx % 2], acc));
-    add_group::<T, L>(l, weight, first + idx, x, acc)
+    let weight = group_ahead::<T, L>(l, blocks, idx, places, acc);
+    add_group::<T, L>(l, &weight, first + idx, x, acc)
 }
 
 /// Adds the products of a group, which is group `at` of the stretch, to `acc`.
 #[inline(always)]
 fn add_group<T: EightRows, L: Lanes>(
     l: L,
-    weight: LaneGroup<L>,
+    weight: &LaneGroup<L>,
     at: usize,
     x: &Stretch,
     mut acc: L::F,
@@ -189,7 +185,7 @@ fn add_group<T: EightRows, L: Lanes>(
     let LaneGroup { quants, signs, scales, minima } = weight;
     let at = at % PANEL_GROUPS;
     let Some(words) = x.quants[WORDS * at..].first_chunk::<WORDS>() else { return acc };
-    let activations = activations::<T, L>(l, words, &signs);
+    let activations = activations::<T, L>(l, words, signs);
     let n_parts = if T::SCALE_GROUP < GROUP { 2 } else { 1 };
     for part in 0..n_parts {
         let (start, len) = (part * (WORDS / 2), WORDS / n_parts);

@@ -3,8 +3,6 @@
 //! [`Portable`] is the definition; every other implementation gives the same bits for every operation (a test compares
 //! them). Everything is `#[inline(always)]`, so that it lands in the function that enables the instructions.
 
-use std::ptr;
-
 use crate::format::bits::f16_to_f32;
 
 /// Lanes of a vector: rows that are worked on side by side.
@@ -31,11 +29,6 @@ impl<const N: usize> Points<N> {
     /// A copy of the points, and points of zeros after them.
     pub(crate) const fn new<const GIVEN: usize>(points: &[[i8; 4]; GIVEN]) -> Self {
         Self { before: [[0; 4]; ROOM], points: with_zeros(points), after: [[0; 4]; ROOM] }
-    }
-
-    /// The first point, as a part of the whole: room included.
-    pub(super) const fn first(&self) -> *const u8 {
-        ptr::from_ref(self).cast::<u8>().wrapping_add(4 * ROOM)
     }
 }
 
@@ -183,7 +176,7 @@ pub(crate) trait Lanes: Copy {
     /// The same places, but a compiler takes them to depend on `sums`, so that it does not load the points of more than one group
     /// at a time, for which there are not enough registers.
     #[inline(always)]
-    fn after<'a>(self, places: &'a GroupPlaces, _sums: Self::F) -> &'a GroupPlaces {
+    fn after(self, places: &GroupPlaces, _sums: Self::F) -> &GroupPlaces {
         places
     }
 
