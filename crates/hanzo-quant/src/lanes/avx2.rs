@@ -18,7 +18,8 @@ use std::{
             _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x,
             _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi32, _mm256_srl_epi32,
             _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi32, _mm256_unpackhi_epi8,
-            _mm256_unpacklo_epi8, _mm256_xor_ps, _mm256_xor_si256,
+            _mm256_unpackhi_epi32, _mm256_unpacklo_epi8, _mm256_unpacklo_epi32, _mm256_xor_ps,
+            _mm256_xor_si256,
         },
     },
     ptr,
@@ -433,6 +434,11 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[__m256i; 2]; 4] {
         self.pairs_at(points, NineBits(words))
+    }
+
+    #[inline(always)]
+    fn join_pair(self, words: [__m256i; 2]) -> [__m256i; 2] {
+        unsafe { [_mm256_unpacklo_epi32(words[0], words[1]), _mm256_unpackhi_epi32(words[0], words[1])] }
     }
 
     #[inline(always)]

@@ -3,7 +3,8 @@
 //! A vector's lanes are eight *rows* of a weight. Blocks of eight rows that stand one above the other are interleaved
 //! field by field ([`Format::interleave`]): a field whose bytes are a multiple of four as words `[word][row]`, another
 //! as `[row]` numbers of its two bytes or one. So byte `at` of the block that starts a word (or a small field) is at
-//! `8 · at` of the interleaved block, and nothing is added or lost. A [`Panel`] is what a product reads: up to 256
+//! `8 · at` of the interleaved block, and nothing is added or lost. A format may put the bits of a block in another order before
+//! ([`EightRows::ARRANGE`]). A [`Panel`] is what a product reads: up to 256
 //! elements of eight rows as unsigned bytes, with their scales and minima. A single row of activations is multiplied without one
 //! (`row`).
 //!
@@ -113,6 +114,8 @@ pub struct PanelFill {
     pub product: RowProduct,
     /// With the target's baseline instructions: the same bits.
     pub product_baseline: RowProduct,
+    /// Puts the bits of a block in the order that interleaved blocks have, where it is another.
+    pub arrange: Option<fn(block: &mut [u8])>,
 }
 
 impl PanelFill {
@@ -124,6 +127,7 @@ impl PanelFill {
             fill_baseline: fill_baseline::<T>,
             product: row::product::<T>,
             product_baseline: row::product_baseline::<T>,
+            arrange: T::ARRANGE,
         }
     }
 }
@@ -139,6 +143,8 @@ pub(crate) trait EightRows: Quant {
     /// Whether quants lie in pairs of vectors: first those of rows 0, 1, 4 and 5, words 0 and 1 of each, then of rows 2, 3, 6
     /// and 7, then words 2 and 3.
     const PAIRS: bool = false;
+    /// Puts the bits of a block in the order that [`EightRows::group`] reads, if that is not the format's own.
+    const ARRANGE: Option<fn(&mut [u8])> = None;
 
     /// Group `group` of a block of eight rows. Implementations carry `#[inline(always)]`.
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L>;
@@ -366,7 +372,7 @@ fn fill_baseline<T: EightRows>(blocks: &[u8], panel: &mut Panel) {
 }
 
 impl Format {
-    /// Interleaves blocks of up to eight rows; rows that are missing become zeros. Each row has the blocks of
+    /// Interleaves blocks of up to eight rows, arranged if the format says so; rows that are missing become zeros. Each row has the blocks of
     /// `out.len() / (8 · block_bytes)`.
     ///
     /// # Panics
@@ -378,13 +384,21 @@ impl Format {
         if rows.len() < LANES {
             out.fill(0);
         }
+        let arrange = self.panel.and_then(|panel| panel.arrange);
+        let mut arranged = vec![0; if arrange.is_some() { self.block_bytes } else { 0 }];
         for (block, out) in out.chunks_exact_mut(LANES * self.block_bytes).enumerate() {
             let start = block * self.block_bytes;
             for (lane, row) in rows.iter().enumerate() {
+                let mut bytes = &row[start..][..self.block_bytes];
+                if let Some(arrange) = arrange {
+                    arranged.copy_from_slice(bytes);
+                    arrange(&mut arranged);
+                    bytes = &arranged;
+                }
                 let mut at = 0;
                 for field in self.fields {
                     let (from, to) =
-                        (&row[start + at..][..field.bytes], &mut out[LANES * at..][..LANES * field.bytes]);
+                        (&bytes[at..][..field.bytes], &mut out[LANES * at..][..LANES * field.bytes]);
                     match field.bytes {
                         n if n.is_multiple_of(4) => scatter::<4>(from, lane, to),
                         n if n.is_multiple_of(2) => scatter::<2>(from, lane, to),

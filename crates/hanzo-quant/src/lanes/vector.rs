@@ -143,6 +143,8 @@ pub(crate) trait Lanes: Copy {
     fn gather_pairs_far(self, points: &[[i8; 8]; FAR], four: &Places) -> [[Self::U; 2]; 4];
     /// [`Lanes::gather_pairs`] with indices that are the lowest nine bits of the halves of two words of eight rows in memory.
     fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[Self::U; 2]; 4];
+    /// The pair with these first and second words of eight rows.
+    fn join_pair(self, words: [Self::U; 2]) -> [Self::U; 2];
     /// The first words of a pair's rows, and the second ones.
     fn split_pair(self, pair: [Self::U; 2]) -> [Self::U; 2];
 
@@ -434,6 +436,11 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn join_pair(self, words: [U; 2]) -> [U; 2] {
+        pair(words[0], words[1])
+    }
+
+    #[inline(always)]
     fn split_pair(self, pair: [U; 2]) -> [U; 2] {
         let mut words = [[0; LANES]; 2];
         for (rows, vector) in PAIR_ROWS.iter().zip(pair) {
@@ -561,6 +568,7 @@ mod tests {
             ("gather_pairs", l.gather_pairs(&EIGHT, indices)),
             ("gather_pairs_far", l.gather_pairs_far(&EIGHT_FAR, &four)),
             ("gather_pairs_nine_bits", nine_bits),
+            ("join", [l.join_pair([a, b]); 4]),
             ("spread and split", [l.spread_byte_pair(a, 1), l.split_pair([a, b]), [a; 2], [b; 2]]),
         ];
         let words = words.into_iter().flat_map(|(name, of)| of.map(|v| (name, v)));
