@@ -212,6 +212,10 @@ fn interleaving_moves_every_byte_to_its_place() {
         for n_rows in [1, 3, LANES] {
             let rows: Vec<_> = (0..n_rows).map(|_| random.bytes(3 * f.block_bytes)).collect();
             let blocks = interleave(f, &rows);
+            let mut rows = rows;
+            if let Some(arrange) = f.panel.and_then(|panel| panel.arrange) {
+                rows.iter_mut().flat_map(|row| row.chunks_mut(f.block_bytes)).for_each(arrange);
+            }
             for (block, bytes) in blocks.chunks(LANES * f.block_bytes).enumerate() {
                 let mut at = 0;
                 for field in f.fields {

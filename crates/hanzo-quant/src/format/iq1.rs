@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     grids::{self, IQ1_LEVELS, packed},
-    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
+    lanes::{Blocks, EightRows, GroupPlaces, LaneGroup, Lanes, PanelFill, group_with_places, words},
 };
 
 static LATTICE: Lattice<8, 2048> = Lattice::new(&packed::IQ1, &grids::IQ1);
@@ -48,6 +48,12 @@ fn shifted_pairs<L: Lanes>(l: L, points: [[L::U; 2]; 4], down: L::U) -> [L::U; 8
     let shift = l.sub_u8(l.splat(u32::from(LARGEST + 1) * 0x0101_0101), down);
     let shifts = words!(4, |k| l.spread_byte_pair(shift, k));
     words!(|i| l.add_u8(points[i / 2][i % 2], shifts[i / 2][i % 2]))
+}
+
+/// The two bytes of a group in the field at `at`, in the low half of a word; the other half is anything.
+#[inline(always)]
+fn high_bits<L: Lanes>(l: L, block: Blocks<'_, L>, at: usize, group: usize) -> L::U {
+    l.shr(block.word(at + group / 2 * 4), 16 * (group as u32 % 2))
 }
 
 /// Numbers of `bits` bits, four of them one behind the other at the start of a word, to its four bytes.
@@ -121,8 +127,22 @@ impl EightRows for Iq1S {
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        let high = l.shr(block.word(34 + group / 2 * 4), 16 * (group as u32 % 2));
-        let points = l.gather_pairs_far(&grids::IQ1, block.word(2 + 4 * group), spread_bits(l, high, 3));
+        group_with_places::<Self, L>(l, block, group)
+    }
+
+    #[inline(always)]
+    fn put_places<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &mut GroupPlaces) {
+        l.put_places(
+            block.word(2 + 4 * group),
+            spread_bits(l, high_bits(l, block, 34, group), 3),
+            &mut places[0],
+        );
+    }
+
+    #[inline(always)]
+    fn group_at<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &GroupPlaces) -> LaneGroup<L> {
+        let high = high_bits(l, block, 34, group);
+        let points = l.gather_pairs_far(&grids::IQ1, &places[0]);
         let down = l.spread_byte(l.bits_at(high, 14, 2), 0);
         let quants = shifted_pairs(l, points, down);
         let scale = lane_scale(l, block.f16(0), l.bits_at(high, 12, 7));
@@ -196,9 +216,19 @@ impl EightRows for Iq1M {
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        let high = l.shr(block.word(32 + group / 2 * 4), 16 * (group as u32 % 2));
-        let nibbles = spread_bits(l, high, 4);
-        let points = l.gather_pairs_far(&grids::IQ1, block.word(4 * group), nibbles);
+        group_with_places::<Self, L>(l, block, group)
+    }
+
+    #[inline(always)]
+    fn put_places<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &mut GroupPlaces) {
+        let nibbles = spread_bits(l, high_bits(l, block, 32, group), 4);
+        l.put_places(block.word(4 * group), nibbles, &mut places[0]);
+    }
+
+    #[inline(always)]
+    fn group_at<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &GroupPlaces) -> LaneGroup<L> {
+        let points = l.gather_pairs_far(&grids::IQ1, &places[0]);
+        let nibbles = spread_bits(l, high_bits(l, block, 32, group), 4);
         let quants = shifted_pairs(l, points, l.bits(nibbles, 2, 2));
         let (first, second) = (block.word(48), block.word(52));
         let low_byte = l.or(l.bits_at(first, 12, 15), l.and(l.shr(first, 24), l.splat(0xf0)));

@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     grids::{self, EVEN_SIGNS, IQ2_LEVELS, packed},
-    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, words},
+    lanes::{
+        Blocks, EightRows, FAR, GroupPlaces, LaneGroup, Lanes, PanelFill, group_with_places, with_zeros,
+        words,
+    },
 };
 
 /// The largest quant.
@@ -234,19 +237,53 @@ impl EncodeBlock for Iq2S {
     }
 }
 
+/// The order of bits for eight rows, where a sign is a shift away from the top of its byte and the high bits of an index from
+/// the byte of its low ones.
+///
+/// Byte `j` of a group's signs has those of elements `j` of the four points, the first one lowest, and then those of elements
+/// `4 + j`. Byte `k` of four groups' high bits has those of points `k`, the first group's lowest.
+fn arrange(block: &mut [u8]) {
+    for signs in block[34..66].as_chunks_mut::<4>().0 {
+        *signs = swapped(swapped(u32::from_le_bytes(*signs), 0x00aa_00aa, 7), 0x0000_cccc, 14).to_le_bytes();
+    }
+    for high in block[66..74].as_chunks_mut::<4>().0 {
+        *high = swapped(swapped(u32::from_le_bytes(*high), 0x00cc_00cc, 6), 0x0000_f0f0, 12).to_le_bytes();
+    }
+}
+
+/// The bits of the mask and those `by` above them the other way round.
+fn swapped(word: u32, mask: u32, by: u32) -> u32 {
+    let differs = (word ^ word >> by) & mask;
+    word ^ differs ^ differs << by
+}
+
 impl EightRows for Iq2S {
     const OFFSET: u8 = LARGEST;
     const MAX: u8 = 2 * LARGEST;
     const LARGEST: u8 = LARGEST;
     const PAIRS: bool = true;
+    const ARRANGE: Option<fn(&mut [u8])> = Some(arrange);
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        // Two bits to each byte; what else is there makes no difference.
-        let high = l.byte(block.word(66 + group / 4 * 4), group % 4);
-        let high = l.or(high, l.shl(high, 12));
-        let high = l.or(high, l.shl(high, 6));
-        let points = l.gather_pairs_far(&grids::IQ2_S, block.word(2 + 4 * group), high);
-        lane_group(l, points, block.word(34 + 4 * group), lane_scales(l, block, 74, group))
+        group_with_places::<Self, L>(l, block, group)
+    }
+
+    #[inline(always)]
+    fn put_places<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &mut GroupPlaces) {
+        let high = block.word(66 + group / 4 * 4);
+        let high = l.bits(high, 2 * (group as u32 % 4), 3);
+        l.put_places(block.word(2 + 4 * group), high, &mut places[0]);
+    }
+
+    #[inline(always)]
+    fn group_at<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &GroupPlaces) -> LaneGroup<L> {
+        static POINTS: [[i8; 8]; FAR] = with_zeros(&grids::IQ2_S);
+        let points = l.gather_pairs_far(&POINTS, &places[0]);
+        let first = block.word(34 + 4 * group);
+        let signs = l.join_pair([l.shl(first, 4), first]);
+        let signs = words!(|i| l.or(l.shl(signs[i % 2], 3 - i as u32 / 2), l.splat(0x0101_0101)));
+        let quants = words!(|i| points[i / 2][i % 2]);
+        LaneGroup { quants, signs: Some(signs), scales: lane_scales(l, block, 74, group), minima: None }
     }
 }

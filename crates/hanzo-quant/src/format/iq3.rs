@@ -9,7 +9,9 @@ use super::{
 };
 use crate::{
     grids::{self, EVEN_SIGNS, IQ3_S_LEVELS, IQ3_XXS_LEVELS, packed},
-    lanes::{Blocks, EightRows, LaneGroup, Lanes, PanelFill, Points, words},
+    lanes::{
+        Blocks, EightRows, FAR, GroupPlaces, LaneGroup, Lanes, PanelFill, Points, group_with_places, words,
+    },
 };
 
 /// Two points of four magnitudes as a little-endian word.
@@ -161,13 +163,23 @@ impl EightRows for Iq3S {
 
     #[inline(always)]
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L> {
-        static POINTS: Points<512> = Points::new(&grids::IQ3_S);
+        group_with_places::<Self, L>(l, block, group)
+    }
+
+    #[inline(always)]
+    fn put_places<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &mut GroupPlaces) {
         let high = l.spread_byte(block.word(66 + group / 4 * 4), group % 4);
-        let points = words!(2, |half| {
+        words!(2, |half| {
             let bits = l.splat(0x0804_0201 << (4 * half));
-            let ninth = l.eq_u8(l.and(high, bits), bits);
-            l.gather_far(&POINTS, block.word(2 + 8 * group + 4 * half), ninth)
+            let ninth = l.and(l.eq_u8(l.and(high, bits), bits), l.splat(0x0101_0101));
+            l.put_places(block.word(2 + 8 * group + 4 * half), ninth, &mut places[half]);
         });
+    }
+
+    #[inline(always)]
+    fn group_at<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, places: &GroupPlaces) -> LaneGroup<L> {
+        static POINTS: Points<FAR> = Points::new(&grids::IQ3_S);
+        let points = words!(2, |half| l.gather_far(&POINTS, &places[half]));
         let (quants, signs) = (words!(|i| points[i / 4][i % 4]), sign_bytes(l, block.word(74 + 4 * group)));
         let odd = l.or(l.shl(l.bits_at(block.word(106), 4 * group as u32, 15), 1), l.splat(1));
         let scale = l.mul_f32(block.f16(0), l.i32_to_f32(odd));

@@ -10,21 +10,26 @@ use std::{
             _mm_loadh_pd, _mm_loadu_si32, _mm_loadu_si64, _mm_loadu_si128, _mm_packus_epi32, _mm_prefetch,
             _mm256_abs_epi8, _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_add_ps,
             _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castpd_si256, _mm256_castps_si256,
-            _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps,
-            _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_extracti128_si256,
-            _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
-            _mm256_mul_ps, _mm256_mulhi_epu16, _mm256_mullo_epi16, _mm256_mullo_epi32, _mm256_or_si256,
-            _mm256_set_m128d, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
-            _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x, _mm256_shuffle_epi8, _mm256_shuffle_ps,
-            _mm256_sign_epi8, _mm256_sll_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
-            _mm256_sub_epi8, _mm256_sub_epi32, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8, _mm256_xor_ps,
+            _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi8,
+            _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
+            _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_si256,
+            _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mulhi_epu16, _mm256_mullo_epi16,
+            _mm256_mullo_epi32, _mm256_or_si256, _mm256_set_m128d, _mm256_set_m128i, _mm256_set1_epi8,
+            _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi64x,
+            _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sign_epi8, _mm256_sll_epi32, _mm256_srl_epi32,
+            _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_sub_epi32, _mm256_unpackhi_epi8,
+            _mm256_unpackhi_epi32, _mm256_unpacklo_epi8, _mm256_unpacklo_epi32, _mm256_xor_ps,
             _mm256_xor_si256,
         },
     },
     ptr,
 };
 
-use super::{Job, LANES, Lanes, Points, vector::ROOM, words};
+use super::{
+    GroupPlaces, Job, LANES, Lanes, Places, Points,
+    vector::{FAR, ROOM},
+    words,
+};
 
 /// x86-64 with AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -45,12 +50,12 @@ fn run_avx2<J: Job>(job: J) -> J::Output {
     job.run(Avx2(()))
 }
 
-/// Indices of points at four places of eight rows, each below `N`.
-trait Places<const N: usize>: Copy {
+/// Indices of four points of eight rows, each below `N`.
+trait Indices<const N: usize>: Copy {
     fn at(self, row: usize, k: usize) -> usize;
 }
 
-impl Places<256> for &[u8; 32] {
+impl Indices<256> for &[u8; 32] {
     #[inline(always)]
     fn at(self, row: usize, k: usize) -> usize {
         usize::from(self[4 * row + k])
@@ -61,7 +66,7 @@ impl Places<256> for &[u8; 32] {
 #[derive(Clone, Copy)]
 struct NineBits<'a>(&'a [u8; 64]);
 
-impl Places<512> for NineBits<'_> {
+impl Indices<512> for NineBits<'_> {
     #[inline(always)]
     fn at(self, row: usize, k: usize) -> usize {
         let word = u32::from_le_bytes(self.0.as_chunks().0[LANES * (k / 2) + row]);
@@ -69,52 +74,11 @@ impl Places<512> for NineBits<'_> {
     }
 }
 
-/// Indices of 16 bits: those of rows 0, 1, 4 and 5, and of rows 2, 3, 6 and 7.
-#[derive(Clone, Copy)]
-struct Far<'a, const N: usize>(&'a [[u64; 4]; 2]);
-
-impl<'a, const N: usize> Far<'a, N> {
-    /// The indices as what happens to lie in memory: a compiler that knows them to be parts of a vector takes each out of it,
-    /// which is several times dearer than to load it.
-    #[inline(always)]
-    #[expect(clippy::pointers_in_nomem_asm_block, reason = "no instruction, so none that touches memory")]
-    fn in_memory(indices: &'a [[u64; 4]; 2]) -> Self {
-        let mut at = ptr::from_ref(indices);
-        // SAFETY: no instruction at all, so `at` stays the address that it was.
-        unsafe {
-            asm!("# {0}", inlateout(reg) at, options(pure, nomem, nostack, preserves_flags));
-            Self(&*at)
-        }
-    }
-}
-
-impl<const N: usize> Places<N> for Far<'_, N> {
-    #[inline(always)]
-    fn at(self, row: usize, k: usize) -> usize {
-        let row = self.0[row % 4 / 2][row / 4 * 2 + row % 2];
-        usize::from((row >> (16 * k)) as u16)
-    }
-}
-
 impl Avx2 {
-    /// Indices modulo `N`.
-    #[inline(always)]
-    fn far<const N: usize>(self, low: __m256i, high: __m256i) -> [[u64; 4]; 2] {
-        const { assert!(N.is_power_of_two() && N >= 256 && N <= 1 << 15) };
-        let high = self.and(high, self.splat((N as u32 / 256 - 1) * 0x0101_0101));
-        let mut places = [[0; 4]; 2];
-        // SAFETY: an `Avx2` exists only where the processor has AVX2; both halves are as long as a vector.
-        unsafe {
-            _mm256_storeu_si256(places[0].as_mut_ptr().cast(), _mm256_unpacklo_epi8(low, high));
-            _mm256_storeu_si256(places[1].as_mut_ptr().cast(), _mm256_unpackhi_epi8(low, high));
-        }
-        places
-    }
-
     /// The points at place `k` of four rows from `row` on. Each comes with its neighbours and is blended in where it already is:
     /// no shuffle.
     #[inline(always)]
-    fn four_points<const N: usize, P: Places<N>>(
+    fn four_points<const N: usize, P: Indices<N>>(
         self,
         points: &Points<N>,
         places: P,
@@ -135,7 +99,7 @@ impl Avx2 {
 
     /// The points at place `k` of two rows.
     #[inline(always)]
-    fn two_points<const N: usize, P: Places<N>>(
+    fn two_points<const N: usize, P: Indices<N>>(
         self,
         points: &[[i8; 8]; N],
         places: P,
@@ -150,7 +114,7 @@ impl Avx2 {
     }
 
     #[inline(always)]
-    fn words_at<const N: usize, P: Places<N>>(self, points: &Points<N>, places: P) -> [__m256i; 4] {
+    fn words_at<const N: usize, P: Indices<N>>(self, points: &Points<N>, places: P) -> [__m256i; 4] {
         words!(4, |k| {
             let (low, high) =
                 (self.four_points(points, places, 0, k), self.four_points(points, places, 4, k));
@@ -160,13 +124,96 @@ impl Avx2 {
     }
 
     #[inline(always)]
-    fn pairs_at<const N: usize, P: Places<N>>(self, points: &[[i8; 8]; N], places: P) -> [[__m256i; 2]; 4] {
+    fn pairs_at<const N: usize, P: Indices<N>>(self, points: &[[i8; 8]; N], places: P) -> [[__m256i; 2]; 4] {
         words!(4, |k| words!(2, |half| {
             let low = self.two_points(points, places, 2 * half, k);
             let high = self.two_points(points, places, 2 * half + 4, k);
             // SAFETY: an `Avx2` exists only where the processor has AVX2.
             unsafe { _mm256_castpd_si256(_mm256_set_m128d(high, low)) }
         }))
+    }
+}
+
+/// The points of four elements whose indices are at byte `AT` of [`Places`] and at the same place of the other rows.
+///
+/// Assembly, since a compiler takes an index that it saw stored out of the vector, which is several times dearer than to load it,
+/// and loads others so early that it must put them away. Each point comes with its neighbours and is blended in where it already is:
+/// no shuffle.
+///
+/// # Safety
+/// The processor has AVX2, `points` are [`FAR`] points with room before and after them, and `places` are [`Places`].
+#[inline(always)]
+unsafe fn eight_words<const AT: usize>(points: *const u8, places: *const u8) -> __m256i {
+    let (low, high): (__m128i, __m128i);
+    // SAFETY: indices are below `FAR`, so the words that end or begin with a point are points or room.
+    unsafe {
+        asm!(
+            "movzx {i:e}, word ptr [{places} + {row0}]",
+            "vmovd {low}, dword ptr [{points} + 4*{i}]",
+            "movzx {i:e}, word ptr [{places} + {row1}]",
+            "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 4], 2",
+            "movzx {i:e}, word ptr [{places} + {row2}]",
+            "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 8], 4",
+            "movzx {i:e}, word ptr [{places} + {row3}]",
+            "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 12], 8",
+            "movzx {i:e}, word ptr [{places} + {row4}]",
+            "vmovd {high}, dword ptr [{points} + 4*{i}]",
+            "movzx {i:e}, word ptr [{places} + {row5}]",
+            "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 4], 2",
+            "movzx {i:e}, word ptr [{places} + {row6}]",
+            "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 8], 4",
+            "movzx {i:e}, word ptr [{places} + {row7}]",
+            "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 12], 8",
+            points = in(reg) points,
+            places = in(reg) places,
+            row0 = const AT,
+            row1 = const AT + 8,
+            row2 = const AT + 32,
+            row3 = const AT + 40,
+            row4 = const AT + 16,
+            row5 = const AT + 24,
+            row6 = const AT + 48,
+            row7 = const AT + 56,
+            i = out(reg) _,
+            low = out(xmm_reg) low,
+            high = out(xmm_reg) high,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+        _mm256_set_m128i(high, low)
+    }
+}
+
+/// The points of eight elements whose indices are at byte `AT` of [`Places`] and at the same place of the next three rows
+/// there. Assembly, as [`eight_words`].
+///
+/// # Safety
+/// The processor has AVX2, `points` are [`FAR`] points, and `places` are [`Places`].
+#[inline(always)]
+unsafe fn four_pairs<const AT: usize>(points: *const u8, places: *const u8) -> __m256i {
+    let (low, high): (__m128i, __m128i);
+    // SAFETY: indices are below `FAR`.
+    unsafe {
+        asm!(
+            "movzx {i:e}, word ptr [{places} + {row0}]",
+            "vmovq {low}, qword ptr [{points} + 8*{i}]",
+            "movzx {i:e}, word ptr [{places} + {row1}]",
+            "vmovhps {low}, {low}, qword ptr [{points} + 8*{i}]",
+            "movzx {i:e}, word ptr [{places} + {row2}]",
+            "vmovq {high}, qword ptr [{points} + 8*{i}]",
+            "movzx {i:e}, word ptr [{places} + {row3}]",
+            "vmovhps {high}, {high}, qword ptr [{points} + 8*{i}]",
+            points = in(reg) points,
+            places = in(reg) places,
+            row0 = const AT,
+            row1 = const AT + 8,
+            row2 = const AT + 16,
+            row3 = const AT + 24,
+            i = out(reg) _,
+            low = out(xmm_reg) low,
+            high = out(xmm_reg) high,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+        _mm256_set_m128i(high, low)
     }
 }
 
@@ -342,8 +389,28 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn gather_far<const N: usize>(self, points: &Points<N>, low: __m256i, high: __m256i) -> [__m256i; 4] {
-        self.words_at(points, Far::in_memory(&self.far::<N>(low, high)))
+    fn put_places(self, low: __m256i, high: __m256i, four: &mut Places) {
+        let high = self.and(high, self.splat((FAR as u32 / 256 - 1) * 0x0101_0101));
+        let [first, second] = &mut four.0;
+        unsafe {
+            _mm256_storeu_si256(first.as_mut_ptr().cast(), _mm256_unpacklo_epi8(low, high));
+            _mm256_storeu_si256(second.as_mut_ptr().cast(), _mm256_unpackhi_epi8(low, high));
+        }
+    }
+
+    #[inline(always)]
+    fn gather_far(self, points: &Points<FAR>, four: &Places) -> [__m256i; 4] {
+        // A pointer to the whole, since there is room before the first point.
+        let points = ptr::from_ref(points).cast::<u8>().wrapping_add(4 * ROOM);
+        let places = ptr::from_ref(four).cast();
+        unsafe {
+            [
+                eight_words::<0>(points, places),
+                eight_words::<2>(points, places),
+                eight_words::<4>(points, places),
+                eight_words::<6>(points, places),
+            ]
+        }
     }
 
     #[inline(always)]
@@ -352,18 +419,26 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn gather_pairs_far<const N: usize>(
-        self,
-        points: &[[i8; 8]; N],
-        low: __m256i,
-        high: __m256i,
-    ) -> [[__m256i; 2]; 4] {
-        self.pairs_at(points, Far::in_memory(&self.far::<N>(low, high)))
+    fn gather_pairs_far(self, points: &[[i8; 8]; FAR], four: &Places) -> [[__m256i; 2]; 4] {
+        let (points, places) = (points.as_ptr().cast(), ptr::from_ref(four).cast());
+        unsafe {
+            [
+                [four_pairs::<0>(points, places), four_pairs::<32>(points, places)],
+                [four_pairs::<2>(points, places), four_pairs::<34>(points, places)],
+                [four_pairs::<4>(points, places), four_pairs::<36>(points, places)],
+                [four_pairs::<6>(points, places), four_pairs::<38>(points, places)],
+            ]
+        }
     }
 
     #[inline(always)]
     fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[__m256i; 2]; 4] {
         self.pairs_at(points, NineBits(words))
+    }
+
+    #[inline(always)]
+    fn join_pair(self, words: [__m256i; 2]) -> [__m256i; 2] {
+        unsafe { [_mm256_unpacklo_epi32(words[0], words[1]), _mm256_unpackhi_epi32(words[0], words[1])] }
     }
 
     #[inline(always)]
@@ -441,6 +516,18 @@ impl Lanes for Avx2 {
             let signed = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(a, signed));
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::pointers_in_nomem_asm_block, reason = "no instruction, so none that touches memory")]
+    fn after(self, places: &GroupPlaces, sums: __m256) -> &GroupPlaces {
+        let mut at = ptr::from_ref(places);
+        // No instruction at all, so `at` stays the address that it was.
+        unsafe {
+            let sums = _mm256_castps256_ps128(sums);
+            asm!("# {0} {1}", inlateout(reg) at, in(xmm_reg) sums, options(pure, nomem, nostack, preserves_flags));
+            &*at
         }
     }
 

@@ -3,7 +3,8 @@
 //! A vector's lanes are eight *rows* of a weight. Blocks of eight rows that stand one above the other are interleaved
 //! field by field ([`Format::interleave`]): a field whose bytes are a multiple of four as words `[word][row]`, another
 //! as `[row]` numbers of its two bytes or one. So byte `at` of the block that starts a word (or a small field) is at
-//! `8 · at` of the interleaved block, and nothing is added or lost. A [`Panel`] is what a product reads: up to 256
+//! `8 · at` of the interleaved block, and nothing is added or lost. A format may put the bits of a block in another order before
+//! ([`EightRows::ARRANGE`]). A [`Panel`] is what a product reads: up to 256
 //! elements of eight rows as unsigned bytes, with their scales and minima. A single row of activations is multiplied without one
 //! (`row`).
 //!
@@ -23,6 +24,8 @@
 //! A format whose signs stand apart gives magnitudes and [`LaneGroup::signs`]: a row of activations takes the signs, so
 //! that magnitudes up to `LARGEST` are added, and nothing is corrected afterwards; panels get both together. A lattice of
 //! points of eight elements gives [`EightRows::PAIRS`]: eight bytes of a row stay side by side, and are joined as sums.
+//! A lattice whose indices are put together from several places of a block has [`EightRows::put_places`] and [`EightRows::group_at`],
+//! and [`group_with_places`] for its `group`.
 //! `tests/lanes.rs` walks the table and compares every function with `unpack` on random bytes.
 
 #[cfg(target_arch = "x86_64")]
@@ -53,7 +56,7 @@ pub(crate) use words;
 
 use std::marker::PhantomData;
 
-pub(crate) use vector::{Lanes, Points, Portable};
+pub(crate) use vector::{FAR, GroupPlaces, Lanes, Places, Points, Portable, with_zeros};
 
 pub use row::{ActivationRow, Refinement, RowProduct, Stretch};
 pub use vector::LANES;
@@ -111,6 +114,8 @@ pub struct PanelFill {
     pub product: RowProduct,
     /// With the target's baseline instructions: the same bits.
     pub product_baseline: RowProduct,
+    /// Puts the bits of a block in the order that interleaved blocks have, where it is another.
+    pub arrange: Option<fn(block: &mut [u8])>,
 }
 
 impl PanelFill {
@@ -122,6 +127,7 @@ impl PanelFill {
             fill_baseline: fill_baseline::<T>,
             product: row::product::<T>,
             product_baseline: row::product_baseline::<T>,
+            arrange: T::ARRANGE,
         }
     }
 }
@@ -137,9 +143,50 @@ pub(crate) trait EightRows: Quant {
     /// Whether quants lie in pairs of vectors: first those of rows 0, 1, 4 and 5, words 0 and 1 of each, then of rows 2, 3, 6
     /// and 7, then words 2 and 3.
     const PAIRS: bool = false;
+    /// Puts the bits of a block in the order that [`EightRows::group`] reads, if that is not the format's own.
+    const ARRANGE: Option<fn(&mut [u8])> = None;
 
     /// Group `group` of a block of eight rows. Implementations carry `#[inline(always)]`.
     fn group<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize) -> LaneGroup<L>;
+
+    /// Stores the indices of a group's points, for a lattice where they are put together from several places of a block of an
+    /// even number of groups. A product stores those of the next group before it reads those of this one: what is stored and
+    /// loaded at once comes late.
+    #[inline(always)]
+    fn put_places<L: Lanes>(_l: L, _block: Blocks<'_, L>, _group: usize, _places: &mut GroupPlaces) {}
+
+    /// [`EightRows::group`] with the indices that [`EightRows::put_places`] stored.
+    #[inline(always)]
+    fn group_at<L: Lanes>(l: L, block: Blocks<'_, L>, group: usize, _places: &GroupPlaces) -> LaneGroup<L> {
+        Self::group(l, block, group)
+    }
+}
+
+/// [`EightRows::group`] of a format that stores indices: at once, and loads them again.
+#[inline(always)]
+pub(crate) fn group_with_places<T: EightRows, L: Lanes>(
+    l: L,
+    block: Blocks<'_, L>,
+    group: usize,
+) -> LaneGroup<L> {
+    let mut places = [Places::ZERO; 2];
+    T::put_places(l, block, group, &mut places);
+    T::group_at(l, block, group, &places)
+}
+
+/// Group `idx` of a block, whose indices are in their place, after those of the next group were put in theirs: of this block or
+/// of the one after it. `sums` are what the groups before came to.
+#[inline(always)]
+fn group_ahead<T: EightRows, L: Lanes>(
+    l: L,
+    [block, next]: [Blocks<'_, L>; 2],
+    idx: usize,
+    places: &mut [GroupPlaces; 2],
+    sums: L::F,
+) -> LaneGroup<L> {
+    let (of, then) = if idx + 1 < T::ELEMS / GROUP { (block, idx + 1) } else { (next, 0) };
+    T::put_places(l, of, then, &mut places[(idx + 1) % 2]);
+    T::group_at(l, block, idx, l.after(&places[idx % 2], sums))
 }
 
 /// [`crate::Group`] for eight rows.
@@ -249,18 +296,25 @@ struct FillPanel<'a, T> {
 }
 
 impl<T: EightRows> FillPanel<'_, T> {
-    /// Group `idx` of a block whose first group is group `first` of the panel.
+    /// Group `idx` of a block whose first group is group `first` of the panel. Gives some of its quants.
     #[inline(always)]
-    fn group<L: Lanes>(&mut self, l: L, block: Blocks<'_, L>, first: usize, idx: usize) {
+    fn group<L: Lanes>(
+        &mut self,
+        l: L,
+        block: Blocks<'_, L>,
+        (first, idx): (usize, usize),
+        places: &mut [GroupPlaces; 2],
+        before: L::U,
+    ) -> L::U {
         if idx >= T::ELEMS / GROUP {
-            return;
+            return before;
         }
-        let weight = T::group(l, block, idx);
+        let weight = group_ahead::<T, L>(l, [block; 2], idx, places, l.bits_to_f32(before));
         let quants = unsigned::<T, L>(l, &weight);
         let LaneGroup { scales, minima, .. } = weight;
         let group = first + idx;
-        for (word, quants) in quants.into_iter().enumerate() {
-            l.store(quants, &mut self.panel.quants[WORDS * group + word]);
+        for (word, quants) in quants.iter().enumerate() {
+            l.store(*quants, &mut self.panel.quants[WORDS * group + word]);
         }
         let n_halves = if T::SCALE_GROUP < GROUP { 2 } else { 1 };
         for half in 0..n_halves {
@@ -269,6 +323,7 @@ impl<T: EightRows> FillPanel<'_, T> {
                 l.store_f32(minima[half], &mut self.panel.minima[group][half]);
             }
         }
+        quants[WORDS - 1]
     }
 }
 
@@ -279,12 +334,17 @@ impl<T: EightRows> Job for FillPanel<'_, T> {
     fn run<L: Lanes>(mut self, l: L) {
         let blocks = self.blocks;
         let groups = T::ELEMS / GROUP;
+        let mut places = [[Places::ZERO; 2]; 2];
+        let mut before = l.splat(0);
         for (block, bytes) in blocks.chunks_exact(LANES * bytes_of(T::FIELDS)).enumerate() {
             let (block, first) = (Blocks { lanes: l, bytes }, block * groups);
+            T::put_places(l, block, 0, &mut places[0]);
             if L::UNROLLS {
-                words!(|idx| self.group(l, block, first, idx));
+                words!(|idx| before = self.group(l, block, (first, idx), &mut places, before));
             } else {
-                (0..groups).for_each(|idx| self.group(l, block, first, idx));
+                for idx in 0..groups {
+                    before = self.group(l, block, (first, idx), &mut places, before);
+                }
             }
         }
     }
@@ -312,7 +372,7 @@ fn fill_baseline<T: EightRows>(blocks: &[u8], panel: &mut Panel) {
 }
 
 impl Format {
-    /// Interleaves blocks of up to eight rows; rows that are missing become zeros. Each row has the blocks of
+    /// Interleaves blocks of up to eight rows, arranged if the format says so; rows that are missing become zeros. Each row has the blocks of
     /// `out.len() / (8 · block_bytes)`.
     ///
     /// # Panics
@@ -324,13 +384,21 @@ impl Format {
         if rows.len() < LANES {
             out.fill(0);
         }
+        let arrange = self.panel.and_then(|panel| panel.arrange);
+        let mut arranged = vec![0; if arrange.is_some() { self.block_bytes } else { 0 }];
         for (block, out) in out.chunks_exact_mut(LANES * self.block_bytes).enumerate() {
             let start = block * self.block_bytes;
             for (lane, row) in rows.iter().enumerate() {
+                let mut bytes = &row[start..][..self.block_bytes];
+                if let Some(arrange) = arrange {
+                    arranged.copy_from_slice(bytes);
+                    arrange(&mut arranged);
+                    bytes = &arranged;
+                }
                 let mut at = 0;
                 for field in self.fields {
                     let (from, to) =
-                        (&row[start + at..][..field.bytes], &mut out[LANES * at..][..LANES * field.bytes]);
+                        (&bytes[at..][..field.bytes], &mut out[LANES * at..][..LANES * field.bytes]);
                     match field.bytes {
                         n if n.is_multiple_of(4) => scatter::<4>(from, lane, to),
                         n if n.is_multiple_of(2) => scatter::<2>(from, lane, to),

@@ -8,7 +8,10 @@
 
 use std::marker::PhantomData;
 
-use super::{Blocks, EightRows, Job, LANES, LaneGroup, Lanes, PANEL_ELEMS, PANEL_GROUPS, WORDS, words};
+use super::{
+    Blocks, EightRows, GroupPlaces, Job, LANES, LaneGroup, Lanes, PANEL_ELEMS, PANEL_GROUPS, Places, WORDS,
+    group_ahead, words,
+};
 use crate::{GROUP, format::layout::bytes_of};
 
 /// Bytes of a cache line.
@@ -98,18 +101,25 @@ impl<T: EightRows> Job for Product<'_, T> {
     fn run<L: Lanes>(self, l: L) -> [f32; LANES] {
         let ActivationRow { stretches, n_rows, row, .. } = self.x;
         let mut acc = l.splat_f32(0.0);
-        for (idx, bytes) in self.blocks.chunks(Self::STRETCH_BYTES).enumerate() {
+        let mut places = [[Places::ZERO; 2]; 2];
+        if let Some(bytes) = self.blocks.get(..Self::BLOCK_BYTES) {
+            T::put_places(l, Blocks { lanes: l, bytes }, 0, &mut places[0]);
+        }
+        for (idx, stretch) in self.blocks.chunks(Self::STRETCH_BYTES).enumerate() {
             let x = &stretches[idx * n_rows + row];
-            for (block, bytes) in bytes.chunks_exact(Self::BLOCK_BYTES).enumerate() {
+            for (block, bytes) in stretch.chunks_exact(Self::BLOCK_BYTES).enumerate() {
                 for line in (0..Self::BLOCK_BYTES).step_by(LINE_BYTES) {
                     l.prefetch(bytes.as_ptr().wrapping_add(AHEAD_BYTES + line));
                 }
-                let (block, first) = (Blocks { lanes: l, bytes }, block * Self::GROUPS);
+                let after = idx * Self::STRETCH_BYTES + (block + 1) * Self::BLOCK_BYTES;
+                let next = self.blocks.get(after..after + Self::BLOCK_BYTES).unwrap_or(bytes);
+                let first = block * Self::GROUPS;
+                let blocks = [bytes, next].map(|bytes| Blocks { lanes: l, bytes });
                 if L::UNROLLS {
-                    words!(|idx| acc = add_group::<T, L>(l, block, (first, idx), x, acc));
+                    words!(|idx| acc = add_group_ahead::<T, L>(l, blocks, (first, idx), x, &mut places, acc));
                 } else {
                     for idx in 0..Self::GROUPS {
-                        acc = add_group::<T, L>(l, block, (first, idx), x, acc);
+                        acc = add_group_ahead::<T, L>(l, blocks, (first, idx), x, &mut places, acc);
                     }
                 }
             }
@@ -136,7 +146,7 @@ impl<T: EightRows> Job for Rest<'_, T> {
             for (block, bytes) in blocks.enumerate() {
                 let (block, first) = (Blocks { lanes: l, bytes }, block * Product::<T>::GROUPS);
                 for idx in (0..Product::<T>::GROUPS).filter(|idx| r.blocks >> (first + idx) & 1 != 0) {
-                    acc = add_group::<T, L>(l, block, (first, idx), &r.rest, acc);
+                    acc = add_group::<T, L>(l, &T::group(l, block, idx), first + idx, &r.rest, acc);
                 }
             }
         }
@@ -148,20 +158,34 @@ impl<T: EightRows> Job for Rest<'_, T> {
 
 /// Adds the products of group `idx` of a block whose first group is group `first` of the stretch to `acc`.
 #[inline(always)]
-fn add_group<T: EightRows, L: Lanes>(
+fn add_group_ahead<T: EightRows, L: Lanes>(
     l: L,
-    block: Blocks<'_, L>,
+    blocks: [Blocks<'_, L>; 2],
     (first, idx): (usize, usize),
     x: &Stretch,
-    mut acc: L::F,
+    places: &mut [GroupPlaces; 2],
+    acc: L::F,
 ) -> L::F {
     if idx >= T::ELEMS / GROUP {
         return acc;
     }
-    let LaneGroup { quants, signs, scales, minima } = T::group(l, block, idx);
-    let at = (first + idx) % PANEL_GROUPS;
+    let weight = group_ahead::<T, L>(l, blocks, idx, places, acc);
+    add_group::<T, L>(l, &weight, first + idx, x, acc)
+}
+
+/// Adds the products of a group, which is group `at` of the stretch, to `acc`.
+#[inline(always)]
+fn add_group<T: EightRows, L: Lanes>(
+    l: L,
+    weight: &LaneGroup<L>,
+    at: usize,
+    x: &Stretch,
+    mut acc: L::F,
+) -> L::F {
+    let LaneGroup { quants, signs, scales, minima } = weight;
+    let at = at % PANEL_GROUPS;
     let Some(words) = x.quants[WORDS * at..].first_chunk::<WORDS>() else { return acc };
-    let activations = activations::<T, L>(l, words, &signs);
+    let activations = activations::<T, L>(l, words, signs);
     let n_parts = if T::SCALE_GROUP < GROUP { 2 } else { 1 };
     for part in 0..n_parts {
         let (start, len) = (part * (WORDS / 2), WORDS / n_parts);

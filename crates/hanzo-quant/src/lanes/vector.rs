@@ -26,11 +26,45 @@ pub(crate) struct Points<const N: usize> {
 }
 
 impl<const N: usize> Points<N> {
-    /// A copy of the points.
-    pub(crate) const fn new(points: &[[i8; 4]; N]) -> Self {
-        Self { before: [[0; 4]; ROOM], points: *points, after: [[0; 4]; ROOM] }
+    /// A copy of the points, and points of zeros after them.
+    pub(crate) const fn new<const GIVEN: usize>(points: &[[i8; 4]; GIVEN]) -> Self {
+        Self { before: [[0; 4]; ROOM], points: with_zeros(points), after: [[0; 4]; ROOM] }
     }
 }
+
+/// The points, and as many of zeros after them as make up `N`.
+pub(crate) const fn with_zeros<const LEN: usize, const GIVEN: usize, const N: usize>(
+    points: &[[i8; LEN]; GIVEN],
+) -> [[i8; LEN]; N] {
+    let mut all = [[0; LEN]; N];
+    let (given, _) = all.split_at_mut(GIVEN);
+    given.copy_from_slice(points);
+    all
+}
+
+/// Points of a lattice that [`Places`] tell apart. A smaller one has points of zeros behind it, which nothing reads.
+pub(crate) const FAR: usize = 2048;
+
+/// Indices of two bytes, below [`FAR`], of four points of each of eight rows.
+///
+/// Rows are in the order in which a pair has them: vectors of low and of high bytes then give the indices without a shuffle more.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Places(pub(super) [[[u16; 4]; LANES / 2]; 2]);
+
+impl Places {
+    /// Indices of the first point.
+    pub(crate) const ZERO: Self = Self([[[0; 4]; LANES / 2]; 2]);
+
+    /// The index of point `k` of a row.
+    #[inline(always)]
+    pub(super) fn at(&self, row: usize, k: usize) -> usize {
+        usize::from(self.0[row % 4 / 2][row / 4 * 2 + row % 2][k])
+    }
+}
+
+/// Indices of up to eight points of each row: those of a group.
+pub(crate) type GroupPlaces = [Places; 2];
 
 /// The operations of one instruction set; a value is the proof that the processor has it.
 ///
@@ -99,19 +133,18 @@ pub(crate) trait Lanes: Copy {
     fn lookup(self, table: &[u8; 16], codes: Self::U) -> Self::U;
     /// Points as words: those whose indices are the first bytes of eight rows' words in memory, those of the second bytes and so on.
     fn gather(self, points: &Points<256>, indices: &[u8; 32]) -> [Self::U; 4];
-    /// The same with indices of two bytes, low and high ones apart, modulo `N`, which is a power of two of at least 256.
-    fn gather_far<const N: usize>(self, points: &Points<N>, low: Self::U, high: Self::U) -> [Self::U; 4];
+    /// Stores four indices of each row, given as their low and their high bytes, modulo [`FAR`].
+    fn put_places(self, low: Self::U, high: Self::U, four: &mut Places);
+    /// [`Lanes::gather`] with indices that were stored.
+    fn gather_far(self, points: &Points<FAR>, four: &Places) -> [Self::U; 4];
     /// [`Lanes::gather`] of points of eight elements, as pairs.
     fn gather_pairs(self, points: &[[i8; 8]; 256], indices: &[u8; 32]) -> [[Self::U; 2]; 4];
     /// [`Lanes::gather_far`] of points of eight elements, as pairs.
-    fn gather_pairs_far<const N: usize>(
-        self,
-        points: &[[i8; 8]; N],
-        low: Self::U,
-        high: Self::U,
-    ) -> [[Self::U; 2]; 4];
+    fn gather_pairs_far(self, points: &[[i8; 8]; FAR], four: &Places) -> [[Self::U; 2]; 4];
     /// [`Lanes::gather_pairs`] with indices that are the lowest nine bits of the halves of two words of eight rows in memory.
     fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[Self::U; 2]; 4];
+    /// The pair with these first and second words of eight rows.
+    fn join_pair(self, words: [Self::U; 2]) -> [Self::U; 2];
     /// The first words of a pair's rows, and the second ones.
     fn split_pair(self, pair: [Self::U; 2]) -> [Self::U; 2];
 
@@ -141,6 +174,13 @@ pub(crate) trait Lanes: Copy {
     fn widen(self, sum: Self::U) -> Self::U;
     /// The same for any unsigned bytes, less 128 each where [`Lanes::SIGNED`], and with a sum that is a word.
     fn add_wide_products(self, sum: Self::U, q: Self::U, a: Self::U) -> Self::U;
+
+    /// The same places, but a compiler takes them to depend on `sums`, so that it does not load the points of more than one group
+    /// at a time, for which there are not enough registers.
+    #[inline(always)]
+    fn after(self, places: &GroupPlaces, _sums: Self::F) -> &GroupPlaces {
+        places
+    }
 
     /// Asks for the cache line at an address that is read soon; any address will do.
     fn prefetch(self, _at: *const u8) {}
@@ -184,12 +224,26 @@ fn bytewise(a: U, b: U, f: impl Fn(u8, u8) -> u8) -> U {
     })
 }
 
-/// Byte `k` of `low` and of `high` as an index modulo `N`.
+/// The bytes of a row's word in memory as indices.
 #[inline(always)]
-fn index<const N: usize>(low: u32, high: u32, k: usize) -> usize {
-    const { assert!(N.is_power_of_two() && N >= 256) };
-    let byte = |word: u32| word as usize >> (8 * k) & 0xff;
-    (byte(low) | byte(high) << 8) % N
+fn near(indices: &[u8; 32]) -> impl Fn(usize, usize) -> usize {
+    move |row, k| usize::from(indices[4 * row + k])
+}
+
+/// Points of four elements, as words.
+#[inline(always)]
+fn words_at(points: &[[i8; 4]], at: impl Fn(usize, usize) -> usize) -> [U; 4] {
+    std::array::from_fn(|k| each(|row| u32::from_le_bytes(points[at(row, k)].map(|byte| byte as u8))))
+}
+
+/// Points of eight elements, as pairs.
+#[inline(always)]
+fn pairs_at(points: &[[i8; 8]], at: impl Fn(usize, usize) -> usize) -> [[U; 2]; 4] {
+    let word = |row: usize, k: usize, second: usize| {
+        let point = points[at(row, k)];
+        u32::from_le_bytes(std::array::from_fn(|i| point[4 * second + i] as u8))
+    };
+    std::array::from_fn(|k| pair(each(|row| word(row, k, 0)), each(|row| word(row, k, 1))))
 }
 
 /// The pair with these first and second words of eight rows.
@@ -344,34 +398,46 @@ impl Lanes for Portable {
 
     #[inline(always)]
     fn gather(self, points: &Points<256>, indices: &[u8; 32]) -> [U; 4] {
-        self.gather_far(points, self.load(indices), [0; LANES])
+        words_at(&points.points, near(indices))
     }
 
     #[inline(always)]
-    fn gather_far<const N: usize>(self, points: &Points<N>, low: U, high: U) -> [U; 4] {
-        let point = |row: usize, k: usize| points.points[index::<N>(low[row], high[row], k)];
-        std::array::from_fn(|k| each(|row| u32::from_le_bytes(point(row, k).map(|byte| byte as u8))))
+    fn put_places(self, low: U, high: U, four: &mut Places) {
+        for (rows, indices) in PAIR_ROWS.iter().zip(&mut four.0) {
+            for (row, indices) in rows.iter().zip(indices) {
+                let (low, high) = (low[*row].to_le_bytes(), high[*row].to_le_bytes());
+                *indices = std::array::from_fn(|k| u16::from_le_bytes([low[k], high[k]]) % FAR as u16);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn gather_far(self, points: &Points<FAR>, four: &Places) -> [U; 4] {
+        words_at(&points.points, |row, k| four.at(row, k))
     }
 
     #[inline(always)]
     fn gather_pairs(self, points: &[[i8; 8]; 256], indices: &[u8; 32]) -> [[U; 2]; 4] {
-        self.gather_pairs_far(points, self.load(indices), [0; LANES])
+        pairs_at(points, near(indices))
     }
 
     #[inline(always)]
-    fn gather_pairs_far<const N: usize>(self, points: &[[i8; 8]; N], low: U, high: U) -> [[U; 2]; 4] {
-        let word = |row: usize, k: usize, second: usize| {
-            let point = points[index::<N>(low[row], high[row], k)];
-            u32::from_le_bytes(std::array::from_fn(|i| point[4 * second + i] as u8))
-        };
-        std::array::from_fn(|k| pair(each(|row| word(row, k, 0)), each(|row| word(row, k, 1))))
+    fn gather_pairs_far(self, points: &[[i8; 8]; FAR], four: &Places) -> [[U; 2]; 4] {
+        pairs_at(points, |row, k| four.at(row, k))
     }
 
     #[inline(always)]
     fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[U; 2]; 4] {
-        let [first, second] = [0, 1].map(|i| self.load(&words.as_chunks().0[i]));
-        let [low, high] = [0, 1].map(|byte| self.bytes_of_halves(first, second, byte));
-        self.gather_pairs_far(points, low, high)
+        let words = words.as_chunks::<4>().0;
+        pairs_at(points, |row, k| {
+            let word = u32::from_le_bytes(words[LANES * (k / 2) + row]);
+            (word >> (16 * (k % 2))) as usize % 512
+        })
+    }
+
+    #[inline(always)]
+    fn join_pair(self, words: [U; 2]) -> [U; 2] {
+        pair(words[0], words[1])
     }
 
     #[inline(always)]
@@ -478,11 +544,11 @@ mod tests {
         points
     }
 
-    static FOUR: Points<256> = Points::new(&points());
-    static FOUR_FAR: Points<512> = Points::new(&points());
+    static FOUR: Points<256> = Points::new(&points::<4, 256>());
+    static FOUR_FAR: Points<FAR> = Points::new(&points::<4, FAR>());
     static EIGHT: [[i8; 8]; 256] = points();
     static EIGHT_NINE_BITS: [[i8; 8]; 512] = points();
-    static EIGHT_FAR: [[i8; 8]; 2048] = points();
+    static EIGHT_FAR: [[i8; 8]; FAR] = points();
 
     fn first_chunk<const N: usize>(bytes: &[u8]) -> &[u8; N] {
         bytes.first_chunk().unwrap()
@@ -494,12 +560,15 @@ mod tests {
         let bytes = [a, b].map(|v| v.map(u32::to_le_bytes)).concat().concat();
         let indices = first_chunk(&bytes);
         let (a, b) = (l.load(indices), l.load(first_chunk(&bytes[32..])));
-        let words = [("gather", l.gather(&FOUR, indices)), ("gather_far", l.gather_far(&FOUR_FAR, a, b))];
+        let mut four = Places::ZERO;
+        l.put_places(a, b, &mut four);
+        let words = [("gather", l.gather(&FOUR, indices)), ("gather_far", l.gather_far(&FOUR_FAR, &four))];
         let nine_bits = l.gather_pairs_nine_bits(&EIGHT_NINE_BITS, first_chunk(&bytes));
         let pairs = [
             ("gather_pairs", l.gather_pairs(&EIGHT, indices)),
-            ("gather_pairs_far", l.gather_pairs_far(&EIGHT_FAR, a, b)),
+            ("gather_pairs_far", l.gather_pairs_far(&EIGHT_FAR, &four)),
             ("gather_pairs_nine_bits", nine_bits),
+            ("join", [l.join_pair([a, b]); 4]),
             ("spread and split", [l.spread_byte_pair(a, 1), l.split_pair([a, b]), [a; 2], [b; 2]]),
         ];
         let words = words.into_iter().flat_map(|(name, of)| of.map(|v| (name, v)));
