@@ -27,7 +27,7 @@ use std::{
 
 use super::{
     GroupPlaces, Job, LANES, Lanes, Places, Points,
-    vector::{FAR, ROOM},
+    points::{FAR, ROOM},
     words,
 };
 
@@ -145,7 +145,8 @@ impl Avx2 {
 #[inline(always)]
 unsafe fn eight_words<const AT: usize>(points: *const u8, places: *const u8) -> __m256i {
     let (low, high): (__m128i, __m128i);
-    // SAFETY: indices are below `FAR`, so the words that end or begin with a point are points or room.
+    // SAFETY: `put_places` alone makes `Places`, of indices below `FAR`, so the words that end or begin with a point are points
+    // or room.
     unsafe {
         asm!(
             "movzx {i:e}, word ptr [{places} + {row0}]",
@@ -191,7 +192,7 @@ unsafe fn eight_words<const AT: usize>(points: *const u8, places: *const u8) -> 
 #[inline(always)]
 unsafe fn four_pairs<const AT: usize>(points: *const u8, places: *const u8) -> __m256i {
     let (low, high): (__m128i, __m128i);
-    // SAFETY: indices are below `FAR`.
+    // SAFETY: `put_places` alone makes `Places`, of indices below `FAR`.
     unsafe {
         asm!(
             "movzx {i:e}, word ptr [{places} + {row0}]",

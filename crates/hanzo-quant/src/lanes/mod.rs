@@ -3,10 +3,9 @@
 //! A vector's lanes are eight *rows* of a weight. Blocks of eight rows that stand one above the other are interleaved
 //! field by field ([`Format::interleave`]): a field whose bytes are a multiple of four as words `[word][row]`, another
 //! as `[row]` numbers of its two bytes or one. So byte `at` of the block that starts a word (or a small field) is at
-//! `8 · at` of the interleaved block, and nothing is added or lost. A format may put the bits of a block in another order before
-//! ([`EightRows::ARRANGE`]). A [`Panel`] is what a product reads: up to 256
-//! elements of eight rows as unsigned bytes, with their scales and minima. A single row of activations is multiplied without one
-//! (`row`).
+//! `8 · at` of the interleaved block, and nothing is added or lost. A format may put the bits of a block in another order
+//! before ([`EightRows::ARRANGE`]). A [`Panel`] is what a product reads: up to 256 elements of eight rows as unsigned bytes,
+//! with their scales and minima. A single row of activations is multiplied without one (`row`).
 //!
 //! # To give a format its fast path
 //!
@@ -24,12 +23,14 @@
 //! A format whose signs stand apart gives magnitudes and [`LaneGroup::signs`]: a row of activations takes the signs, so
 //! that magnitudes up to `LARGEST` are added, and nothing is corrected afterwards; panels get both together. A lattice of
 //! points of eight elements gives [`EightRows::PAIRS`]: eight bytes of a row stay side by side, and are joined as sums.
-//! A lattice whose indices are put together from several places of a block has [`EightRows::put_places`] and [`EightRows::group_at`],
-//! and [`group_with_places`] for its `group`.
+//! A lattice whose indices are put together from several places of a block has [`EightRows::put_places`] and
+//! [`EightRows::group_at`], and [`group_with_places`] for its `group`.
 //! `tests/lanes.rs` walks the table and compares every function with `unpack` on random bytes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod points;
+mod portable;
 mod row;
 mod vector;
 
@@ -56,7 +57,9 @@ pub(crate) use words;
 
 use std::marker::PhantomData;
 
-pub(crate) use vector::{FAR, GroupPlaces, Lanes, Places, Points, Portable, with_zeros};
+pub(crate) use points::{FAR, GroupPlaces, Places, Points, with_zeros};
+pub(crate) use portable::Portable;
+pub(crate) use vector::Lanes;
 
 pub use row::{ActivationRow, Refinement, RowProduct, Stretch};
 pub use vector::LANES;
@@ -372,8 +375,8 @@ fn fill_baseline<T: EightRows>(blocks: &[u8], panel: &mut Panel) {
 }
 
 impl Format {
-    /// Interleaves blocks of up to eight rows, arranged if the format says so; rows that are missing become zeros. Each row has the blocks of
-    /// `out.len() / (8 · block_bytes)`.
+    /// Interleaves blocks of up to eight rows, arranged if the format says so; rows that are missing become zeros. Each row
+    /// has the blocks of `out.len() / (8 · block_bytes)`.
     ///
     /// # Panics
     /// If there are more than eight rows, or a row or `out` has another length: bugs of the caller.

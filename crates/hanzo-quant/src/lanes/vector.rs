@@ -1,9 +1,9 @@
 //! Vectors of eight lanes, one lane a row, with just the operations that the formats' bits need.
 //!
-//! [`Portable`] is the definition; every other implementation gives the same bits for every operation (a test compares
+//! [`super::Portable`] is the definition; every other implementation gives the same bits for every operation (a test compares
 //! them). Everything is `#[inline(always)]`, so that it lands in the function that enables the instructions.
 
-use crate::format::bits::f16_to_f32;
+use super::points::{FAR, GroupPlaces, Places, Points};
 
 /// Lanes of a vector: rows that are worked on side by side.
 pub const LANES: usize = 8;
@@ -12,59 +12,7 @@ pub const LANES: usize = 8;
 ///
 /// Eight bytes of a row are two words, and a *pair* of vectors has both of each row: a vector has first and second word of
 /// four rows. These are the rows that lie side by side in the halves of a vector of eight.
-const PAIR_ROWS: [[usize; 4]; 2] = [[0, 1, 4, 5], [2, 3, 6, 7]];
-
-/// Room before and after the points of [`Points`], in points.
-pub(super) const ROOM: usize = 3;
-
-/// A lattice's points of four elements, with room around them: a load of four words can have any point in any of its places.
-#[repr(C)]
-pub(crate) struct Points<const N: usize> {
-    before: [[i8; 4]; ROOM],
-    points: [[i8; 4]; N],
-    after: [[i8; 4]; ROOM],
-}
-
-impl<const N: usize> Points<N> {
-    /// A copy of the points, and points of zeros after them.
-    pub(crate) const fn new<const GIVEN: usize>(points: &[[i8; 4]; GIVEN]) -> Self {
-        Self { before: [[0; 4]; ROOM], points: with_zeros(points), after: [[0; 4]; ROOM] }
-    }
-}
-
-/// The points, and as many of zeros after them as make up `N`.
-pub(crate) const fn with_zeros<const LEN: usize, const GIVEN: usize, const N: usize>(
-    points: &[[i8; LEN]; GIVEN],
-) -> [[i8; LEN]; N] {
-    let mut all = [[0; LEN]; N];
-    let (given, _) = all.split_at_mut(GIVEN);
-    given.copy_from_slice(points);
-    all
-}
-
-/// Points of a lattice that [`Places`] tell apart. A smaller one has points of zeros behind it, which nothing reads.
-pub(crate) const FAR: usize = 2048;
-
-/// Indices of two bytes, below [`FAR`], of four points of each of eight rows.
-///
-/// Rows are in the order in which a pair has them: vectors of low and of high bytes then give the indices without a shuffle more.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(crate) struct Places(pub(super) [[[u16; 4]; LANES / 2]; 2]);
-
-impl Places {
-    /// Indices of the first point.
-    pub(crate) const ZERO: Self = Self([[[0; 4]; LANES / 2]; 2]);
-
-    /// The index of point `k` of a row.
-    #[inline(always)]
-    pub(super) fn at(&self, row: usize, k: usize) -> usize {
-        usize::from(self.0[row % 4 / 2][row / 4 * 2 + row % 2][k])
-    }
-}
-
-/// Indices of up to eight points of each row: those of a group.
-pub(crate) type GroupPlaces = [Places; 2];
+pub(super) const PAIR_ROWS: [[usize; 4]; 2] = [[0, 1, 4, 5], [2, 3, 6, 7]];
 
 /// The operations of one instruction set; a value is the proof that the processor has it.
 ///
@@ -204,332 +152,18 @@ pub(crate) trait Lanes: Copy {
     }
 }
 
-/// Plain Rust for any processor.
-#[derive(Clone, Copy)]
-pub(crate) struct Portable;
-
-type U = [u32; LANES];
-
-#[inline(always)]
-fn each<T>(f: impl Fn(usize) -> T) -> [T; LANES] {
-    std::array::from_fn(f)
-}
-
-/// `f` of each pair of bytes.
-#[inline(always)]
-fn bytewise(a: U, b: U, f: impl Fn(u8, u8) -> u8) -> U {
-    each(|i| {
-        let (a, b) = (a[i].to_le_bytes(), b[i].to_le_bytes());
-        u32::from_le_bytes(std::array::from_fn(|k| f(a[k], b[k])))
-    })
-}
-
-/// The bytes of a row's word in memory as indices.
-#[inline(always)]
-fn near(indices: &[u8; 32]) -> impl Fn(usize, usize) -> usize {
-    move |row, k| usize::from(indices[4 * row + k])
-}
-
-/// Points of four elements, as words.
-#[inline(always)]
-fn words_at(points: &[[i8; 4]], at: impl Fn(usize, usize) -> usize) -> [U; 4] {
-    std::array::from_fn(|k| each(|row| u32::from_le_bytes(points[at(row, k)].map(|byte| byte as u8))))
-}
-
-/// Points of eight elements, as pairs.
-#[inline(always)]
-fn pairs_at(points: &[[i8; 8]], at: impl Fn(usize, usize) -> usize) -> [[U; 2]; 4] {
-    let word = |row: usize, k: usize, second: usize| {
-        let point = points[at(row, k)];
-        u32::from_le_bytes(std::array::from_fn(|i| point[4 * second + i] as u8))
-    };
-    std::array::from_fn(|k| pair(each(|row| word(row, k, 0)), each(|row| word(row, k, 1))))
-}
-
-/// The pair with these first and second words of eight rows.
-#[inline(always)]
-fn pair(first: U, second: U) -> [U; 2] {
-    PAIR_ROWS.map(|rows| each(|i| if i % 2 == 0 { first[rows[i / 2]] } else { second[rows[i / 2]] }))
-}
-
-impl Lanes for Portable {
-    type U = U;
-    type F = [f32; LANES];
-
-    const UNROLLS: bool = false;
-    const SIGNED: bool = false;
-
-    #[inline(always)]
-    fn load(self, bytes: &[u8; 32]) -> U {
-        let words = bytes.as_chunks::<4>().0;
-        each(|i| u32::from_le_bytes(words[i]))
-    }
-
-    #[inline(always)]
-    fn load_u16(self, bytes: &[u8; 16]) -> U {
-        let halves = bytes.as_chunks::<2>().0;
-        each(|i| u32::from(u16::from_le_bytes(halves[i])))
-    }
-
-    #[inline(always)]
-    fn load_u8(self, bytes: &[u8; 8]) -> U {
-        each(|i| u32::from(bytes[i]))
-    }
-
-    #[inline(always)]
-    fn load_f16(self, bytes: &[u8; 16]) -> [f32; LANES] {
-        let halves = bytes.as_chunks::<2>().0;
-        each(|i| f16_to_f32(u16::from_le_bytes(halves[i])))
-    }
-
-    #[inline(always)]
-    fn splat(self, word: u32) -> U {
-        [word; LANES]
-    }
-
-    #[inline(always)]
-    fn splat_pair(self, words: [u32; 2]) -> U {
-        each(|i| words[i % 2])
-    }
-
-    #[inline(always)]
-    fn store(self, v: U, out: &mut [u32; LANES]) {
-        *out = v;
-    }
-
-    #[inline(always)]
-    fn store_f32(self, v: [f32; LANES], out: &mut [f32; LANES]) {
-        *out = v;
-    }
-
-    #[inline(always)]
-    fn and(self, a: U, b: U) -> U {
-        each(|i| a[i] & b[i])
-    }
-
-    #[inline(always)]
-    fn or(self, a: U, b: U) -> U {
-        each(|i| a[i] | b[i])
-    }
-
-    #[inline(always)]
-    fn xor(self, a: U, b: U) -> U {
-        each(|i| a[i] ^ b[i])
-    }
-
-    #[inline(always)]
-    fn shl(self, a: U, n: u32) -> U {
-        each(|i| a[i] << n)
-    }
-
-    #[inline(always)]
-    fn shr(self, a: U, n: u32) -> U {
-        each(|i| a[i] >> n)
-    }
-
-    #[inline(always)]
-    fn add(self, a: U, b: U) -> U {
-        each(|i| a[i].wrapping_add(b[i]))
-    }
-
-    #[inline(always)]
-    fn sub(self, a: U, b: U) -> U {
-        each(|i| a[i].wrapping_sub(b[i]))
-    }
-
-    #[inline(always)]
-    fn mul(self, a: U, b: U) -> U {
-        each(|i| a[i].wrapping_mul(b[i]))
-    }
-
-    #[inline(always)]
-    fn add_u8(self, a: U, b: U) -> U {
-        bytewise(a, b, u8::wrapping_add)
-    }
-
-    #[inline(always)]
-    fn sub_u8(self, a: U, b: U) -> U {
-        bytewise(a, b, u8::wrapping_sub)
-    }
-
-    #[inline(always)]
-    fn sign_u8(self, a: U, b: U) -> U {
-        bytewise(a, b, |a, b| (a as i8).wrapping_mul((b as i8).signum()) as u8)
-    }
-
-    #[inline(always)]
-    fn eq_u8(self, a: U, b: U) -> U {
-        bytewise(a, b, |a, b| if a == b { 0xff } else { 0 })
-    }
-
-    #[inline(always)]
-    fn mul_u16(self, a: U, b: U) -> U {
-        let low = |a: u32, b: u32| (a & 0xffff).wrapping_mul(b & 0xffff) & 0xffff;
-        each(|i| low(a[i], b[i]) | low(a[i] >> 16, b[i] >> 16) << 16)
-    }
-
-    #[inline(always)]
-    fn mul_high_u16(self, a: U, b: U) -> U {
-        let high = |a: u32, b: u32| ((a & 0xffff) * (b & 0xffff)) >> 16;
-        each(|i| high(a[i], b[i]) | high(a[i] >> 16, b[i] >> 16) << 16)
-    }
-
-    #[inline(always)]
-    fn spread_byte(self, a: U, byte: usize) -> U {
-        each(|i| (a[i] >> (8 * byte) & 0xff) * 0x0101_0101)
-    }
-
-    #[inline(always)]
-    fn spread_byte_pair(self, a: U, byte: usize) -> [U; 2] {
-        let spread = self.spread_byte(a, byte);
-        pair(spread, spread)
-    }
-
-    #[inline(always)]
-    fn bytes_of_halves(self, a: U, b: U, byte: usize) -> U {
-        let bytes = |word: u32| word >> (8 * byte) & 0xff | (word >> (16 + 8 * byte) & 0xff) << 8;
-        each(|i| bytes(a[i]) | bytes(b[i]) << 16)
-    }
-
-    #[inline(always)]
-    fn lookup(self, table: &[u8; 16], codes: U) -> U {
-        each(|i| u32::from_le_bytes(codes[i].to_le_bytes().map(|code| table[usize::from(code & 15)])))
-    }
-
-    #[inline(always)]
-    fn gather(self, points: &Points<256>, indices: &[u8; 32]) -> [U; 4] {
-        words_at(&points.points, near(indices))
-    }
-
-    #[inline(always)]
-    fn put_places(self, low: U, high: U, four: &mut Places) {
-        for (rows, indices) in PAIR_ROWS.iter().zip(&mut four.0) {
-            for (row, indices) in rows.iter().zip(indices) {
-                let (low, high) = (low[*row].to_le_bytes(), high[*row].to_le_bytes());
-                *indices = std::array::from_fn(|k| u16::from_le_bytes([low[k], high[k]]) % FAR as u16);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn gather_far(self, points: &Points<FAR>, four: &Places) -> [U; 4] {
-        words_at(&points.points, |row, k| four.at(row, k))
-    }
-
-    #[inline(always)]
-    fn gather_pairs(self, points: &[[i8; 8]; 256], indices: &[u8; 32]) -> [[U; 2]; 4] {
-        pairs_at(points, near(indices))
-    }
-
-    #[inline(always)]
-    fn gather_pairs_far(self, points: &[[i8; 8]; FAR], four: &Places) -> [[U; 2]; 4] {
-        pairs_at(points, |row, k| four.at(row, k))
-    }
-
-    #[inline(always)]
-    fn gather_pairs_nine_bits(self, points: &[[i8; 8]; 512], words: &[u8; 64]) -> [[U; 2]; 4] {
-        let words = words.as_chunks::<4>().0;
-        pairs_at(points, |row, k| {
-            let word = u32::from_le_bytes(words[LANES * (k / 2) + row]);
-            (word >> (16 * (k % 2))) as usize % 512
-        })
-    }
-
-    #[inline(always)]
-    fn join_pair(self, words: [U; 2]) -> [U; 2] {
-        pair(words[0], words[1])
-    }
-
-    #[inline(always)]
-    fn split_pair(self, pair: [U; 2]) -> [U; 2] {
-        let mut words = [[0; LANES]; 2];
-        for (rows, vector) in PAIR_ROWS.iter().zip(pair) {
-            for (place, row) in rows.iter().enumerate() {
-                (words[0][*row], words[1][*row]) = (vector[2 * place], vector[2 * place + 1]);
-            }
-        }
-        words
-    }
-
-    #[inline(always)]
-    fn f16_to_f32(self, a: U) -> [f32; LANES] {
-        each(|i| f16_to_f32(a[i] as u16))
-    }
-
-    #[inline(always)]
-    fn i32_to_f32(self, a: U) -> [f32; LANES] {
-        each(|i| a[i] as i32 as f32)
-    }
-
-    #[inline(always)]
-    fn bits_to_f32(self, a: U) -> [f32; LANES] {
-        each(|i| f32::from_bits(a[i]))
-    }
-
-    #[inline(always)]
-    fn mul_f32(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        each(|i| a[i] * b[i])
-    }
-
-    #[inline(always)]
-    fn neg_f32(self, a: [f32; LANES]) -> [f32; LANES] {
-        each(|i| -a[i])
-    }
-
-    #[inline(always)]
-    fn splat_f32(self, x: f32) -> [f32; LANES] {
-        [x; LANES]
-    }
-
-    #[inline(always)]
-    fn add_f32(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        each(|i| a[i] + b[i])
-    }
-
-    #[inline(always)]
-    fn fma_f32(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
-        each(|i| a[i].mul_add(b[i], c[i]))
-    }
-
-    #[inline(always)]
-    fn fnma_f32(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
-        each(|i| (-a[i]).mul_add(b[i], c[i]))
-    }
-
-    #[inline(always)]
-    fn add_products(self, sum: U, q: U, a: U) -> U {
-        self.add_wide_products(sum, q, a)
-    }
-
-    #[inline(always)]
-    fn widen(self, sum: U) -> U {
-        sum
-    }
-
-    #[inline(always)]
-    fn add_wide_products(self, sum: U, q: U, a: U) -> U {
-        let product = |q: u8, a: u8| i32::from(q) * i32::from(a as i8);
-        each(|i| {
-            let (q, a) = (q[i].to_le_bytes(), a[i].to_le_bytes());
-            let products =
-                product(q[0], a[0]) + product(q[1], a[1]) + product(q[2], a[2]) + product(q[3], a[3]);
-            sum[i].wrapping_add_signed(products)
-        })
-    }
-}
-
 #[cfg(test)]
 #[cfg(target_arch = "x86_64")]
 mod tests {
     use super::{
-        super::{Job, run_widest},
+        super::{Job, Portable, run_widest},
         *,
     };
 
     /// Every operation on two vectors, as bits.
     struct All {
-        a: U,
-        b: U,
+        a: [u32; LANES],
+        b: [u32; LANES],
     }
 
     /// A lattice whose points' bytes tell their index.
@@ -556,7 +190,7 @@ mod tests {
 
     /// Operations that give several vectors.
     #[inline(always)]
-    fn of_several_vectors<L: Lanes>(l: L, a: U, b: U) -> Vec<(&'static str, L::U)> {
+    fn of_several_vectors<L: Lanes>(l: L, a: [u32; LANES], b: [u32; LANES]) -> Vec<(&'static str, L::U)> {
         let bytes = [a, b].map(|v| v.map(u32::to_le_bytes)).concat().concat();
         let indices = first_chunk(&bytes);
         let (a, b) = (l.load(indices), l.load(first_chunk(&bytes[32..])));
@@ -659,7 +293,7 @@ mod tests {
             (state >> 32) as u32
         };
         for _ in 0..2000 {
-            let (a, b) = (each(|_| 0).map(|_: u32| word()), each(|_| 0).map(|_: u32| word()));
+            let [a, b] = [[0; LANES]; 2].map(|lanes| lanes.map(|_: u32| word()));
             let plain = All { a, b }.run(Portable);
             assert_eq!(run_widest(All { a, b }), plain, "{a:x?} {b:x?}");
         }
