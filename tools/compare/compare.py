@@ -30,6 +30,7 @@ class Model:
     name: str
     decode_bytes: int  # weights that one token of decode reads
     prefill_ops: int  # multiplications and additions of one token of a prompt, without attention and the head
+    float_ops: int = 0  # those of them whose weights are plain numbers
 
 
 @dataclasses.dataclass
@@ -68,8 +69,13 @@ class Row:
     peer_share: float | None = None
 
 
+# Weights of these types are multiplied in f32, those of all others in 8 bits where the processor can.
+PLAIN = {"F32", "F16", "BF16", "F64"}
+
+
 def bytes_and_ops(tensors, metadata):
-    """Weight bytes that a token of decode reads, and operations of a token of a prompt, from the tensors of a GGUF file.
+    """Weight bytes that a token of decode reads, operations of a token of a prompt, and those of them whose weights are plain
+    numbers, from the tensors of a GGUF file.
 
     Of the embedding table one row is read, unless the head is the same table. Of the experts only the used ones are.
     """
@@ -77,7 +83,7 @@ def bytes_and_ops(tensors, metadata):
     arch = values.get("general.architecture")
     experts, used = (values.get(f"{arch}.expert_{what}count") for what in ("", "used_"))
     tied = all(t["name"] != "output.weight" for t in tensors)
-    n_bytes = n_ops = 0.0
+    n_bytes = n_ops = n_float_ops = 0.0
     for t in tensors:
         name, elems = t["name"], 1
         for d in t["shape"]:
@@ -88,7 +94,8 @@ def bytes_and_ops(tensors, metadata):
         n_bytes += share * t["bytes"]
         if len(t["shape"]) > 1 and name not in ("token_embd.weight", "output.weight"):
             n_ops += share * 2 * elems
-    return round(n_bytes), round(n_ops)
+            n_float_ops += share * 2 * elems * (t["type"] in PLAIN)
+    return round(n_bytes), round(n_ops), round(n_float_ops)
 
 
 def kept_rounds(rounds, others_max):
@@ -123,7 +130,8 @@ def compare_test(model, rounds, limits, test):
     if limits and test.startswith("tg"):
         row.limit, cost, limit = "memory", model.decode_bytes, limits.read_bytes_per_s
     elif limits and test.startswith("pp"):
-        row.limit, limit = ("int8", limits.int8_ops_per_s) if limits.int8_ops_per_s else ("f32", limits.f32_ops_per_s)
+        in_floats = not limits.int8_ops_per_s or 2 * model.float_ops > model.prefill_ops
+        row.limit, limit = ("f32", limits.f32_ops_per_s) if in_floats else ("int8", limits.int8_ops_per_s)
         cost = model.prefill_ops
     if row.limit:
         row.ours_share, row.peer_share = row.ours * cost / limit, row.peer * cost / limit
@@ -216,8 +224,7 @@ def measure(args, model):
 
 def look_at(args, path):
     found = output_of([args.hanzo, "inspect", path, "--json"])
-    decode_bytes, prefill_ops = bytes_and_ops(found["tensors"], found["metadata"])
-    return Model(os.path.basename(path).removesuffix(".gguf"), decode_bytes, prefill_ops)
+    return Model(os.path.basename(path).removesuffix(".gguf"), *bytes_and_ops(found["tensors"], found["metadata"]))
 
 
 def look_at_machine(args):

@@ -74,6 +74,9 @@ class Arithmetic(unittest.TestCase):
         floats = Limits(2, 1e6, None, 2e6)
         row = compare.compare_test(MODEL, [both], floats, "pp512")
         self.assertEqual((row.limit, row.ours_share), ("f32", 0.6))
+        plain = Model("m", decode_bytes=2_000, prefill_ops=3_000, float_ops=2_000)
+        row = compare.compare_test(plain, [both], LIMITS, "pp512")
+        self.assertEqual((row.limit, row.ours_share), ("f32", 0.6))
 
     def test_rounds_that_others_disturbed_are_thrown_away(self):
         made = [Round({}, {}, others, True) for others in (0.0, 0.04, 0.041, 0.5)]
@@ -86,17 +89,19 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(compare.others_share((5.0, 100.0), (5.0, 100.0), 0.0), 0.0)
 
     def test_a_token_reads_what_it_needs(self):
-        def tensor(name, *shape):
-            return {"name": name, "shape": list(shape), "bytes": 10 * shape[0]}
+        def tensor(name, *shape, of="Q8_0"):
+            return {"name": name, "shape": list(shape), "bytes": 10 * shape[0], "type": of}
 
         tied = [tensor("token_embd.weight", 100, 8), tensor("blk.0.ffn_up.weight", 6, 8), tensor("output_norm.weight", 8)]
-        self.assertEqual(compare.bytes_and_ops(tied, []), (1000 + 60 + 80, 2 * 48))
+        self.assertEqual(compare.bytes_and_ops(tied, []), (1000 + 60 + 80, 2 * 48, 0))
         untied = [*tied, tensor("output.weight", 50, 8)]
-        self.assertEqual(compare.bytes_and_ops(untied, []), (60 + 80 + 500, 2 * 48))
+        self.assertEqual(compare.bytes_and_ops(untied, []), (60 + 80 + 500, 2 * 48, 0))
+        floats = [*tied, tensor("blk.0.ffn_down.weight", 8, 6, of="F16")]
+        self.assertEqual(compare.bytes_and_ops(floats, []), (1000 + 60 + 80 + 80, 2 * 96, 2 * 48))
         experts = [tensor("blk.0.ffn_up_exps.weight", 16, 4, 8)]
         keys = {"general.architecture": "a", "a.expert_count": 16, "a.expert_used_count": 4}
         metadata = [{"key": k, "type": "", "value": v} for k, v in keys.items()]
-        self.assertEqual(compare.bytes_and_ops(experts, metadata), (40, 2 * 16 * 4 * 8 // 4))
+        self.assertEqual(compare.bytes_and_ops(experts, metadata), (40, 2 * 16 * 4 * 8 // 4, 0))
 
     def test_tests_have_the_same_name_in_both_programs(self):
         self.assertEqual(compare.test_name({"n_prompt": 0, "n_gen": 64, "n_depth": 4096}), "tg64 @ d4096")
