@@ -299,7 +299,8 @@ struct FillPanel<'a, T> {
 }
 
 impl<T: EightRows> FillPanel<'_, T> {
-    /// Group `idx` of a block whose first group is group `first` of the panel. Gives some of its quants.
+    /// Group `idx` of a block whose first group is group `first` of the panel. Gives some of its quants, for which the next group
+    /// waits ([`Lanes::after`]).
     #[inline(always)]
     fn group<L: Lanes>(
         &mut self,
