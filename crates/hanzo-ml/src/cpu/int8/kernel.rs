@@ -252,7 +252,8 @@ fn dots<L: Int8, const ADDS: usize, const N: usize, const V: usize, const C: usi
     x: &[Stretch; C],
 ) -> [[L::I; C]; V] {
     let mut sums = [[l.splat_i32(0); C]; V];
-    if L::WIDE_SUMS || ADDS >= 4 {
+    // A set that takes quants of eight bits less 128 has its own product for them, however wide its sums are.
+    if L::WIDE_SUMS && !(L::SIGNED && ADDS == 0) || ADDS >= 4 {
         let run = if L::WIDE_SUMS || ADDS > N { N } else { ADDS };
         for start in (first..first + N).step_by(run) {
             let mut short = [[l.zero(); C]; V];

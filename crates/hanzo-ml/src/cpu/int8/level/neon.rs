@@ -1,6 +1,6 @@
 //! NEON with the dot product instruction: `sdot` multiplies signed bytes and adds four products to an i32.
 //!
-//! Written without a processor that has it: the tests of this module run these functions where there is one.
+//! Tested under qemu (`tools/toolchains/test_aarch64.sh`), never timed on a processor that has it.
 
 #![expect(unsafe_code, reason = "instructions that only some processors have")]
 
