@@ -132,89 +132,88 @@ impl Avx2 {
             unsafe { _mm256_castpd_si256(_mm256_set_m128d(high, low)) }
         }))
     }
-}
 
-/// The points of four elements whose indices are at byte `AT` of [`Places`] and at the same place of the other rows.
-///
-/// Assembly, since a compiler takes an index that it saw stored out of the vector, which is several times dearer than to load it,
-/// and loads others so early that it must put them away. Each point comes with its neighbours and is blended in where it already is:
-/// no shuffle.
-///
-/// # Safety
-/// The processor has AVX2, `points` are [`FAR`] points with room before and after them, and `places` are [`Places`].
-#[inline(always)]
-unsafe fn eight_words<const AT: usize>(points: *const u8, places: *const u8) -> __m256i {
-    let (low, high): (__m128i, __m128i);
-    // SAFETY: `put_places` alone makes `Places`, of indices below `FAR`, so the words that end or begin with a point are points
-    // or room.
-    unsafe {
-        asm!(
-            "movzx {i:e}, word ptr [{places} + {row0}]",
-            "vmovd {low}, dword ptr [{points} + 4*{i}]",
-            "movzx {i:e}, word ptr [{places} + {row1}]",
-            "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 4], 2",
-            "movzx {i:e}, word ptr [{places} + {row2}]",
-            "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 8], 4",
-            "movzx {i:e}, word ptr [{places} + {row3}]",
-            "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 12], 8",
-            "movzx {i:e}, word ptr [{places} + {row4}]",
-            "vmovd {high}, dword ptr [{points} + 4*{i}]",
-            "movzx {i:e}, word ptr [{places} + {row5}]",
-            "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 4], 2",
-            "movzx {i:e}, word ptr [{places} + {row6}]",
-            "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 8], 4",
-            "movzx {i:e}, word ptr [{places} + {row7}]",
-            "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 12], 8",
-            points = in(reg) points,
-            places = in(reg) places,
-            row0 = const AT,
-            row1 = const AT + 8,
-            row2 = const AT + 32,
-            row3 = const AT + 40,
-            row4 = const AT + 16,
-            row5 = const AT + 24,
-            row6 = const AT + 48,
-            row7 = const AT + 56,
-            i = out(reg) _,
-            low = out(xmm_reg) low,
-            high = out(xmm_reg) high,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-        _mm256_set_m128i(high, low)
+    /// The points of four elements whose indices are at byte `AT` of [`Places`] and at the same place of the other rows.
+    ///
+    /// Assembly, since a compiler takes an index that it saw stored out of the vector, which is several times dearer than to load
+    /// it, and loads others so early that it must put them away. Each point comes with its neighbours and is blended in where it
+    /// already is: no shuffle.
+    #[inline(always)]
+    fn eight_words<const AT: usize>(self, points: &Points<FAR>, places: &Places) -> __m256i {
+        const { assert!(AT + 56 + size_of::<u16>() <= size_of::<Places>()) };
+        // A pointer to the whole, since there is room before the first point.
+        let points = ptr::from_ref(points).cast::<u8>().wrapping_add(4 * ROOM);
+        let (low, high): (__m128i, __m128i);
+        // SAFETY: an `Avx2` exists only where the processor has AVX2. The indices that are read lie within `places`; `put_places`
+        // alone sets them, below `FAR`, so the words that end or begin with a point are points or room.
+        unsafe {
+            asm!(
+                "movzx {i:e}, word ptr [{places} + {row0}]",
+                "vmovd {low}, dword ptr [{points} + 4*{i}]",
+                "movzx {i:e}, word ptr [{places} + {row1}]",
+                "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 4], 2",
+                "movzx {i:e}, word ptr [{places} + {row2}]",
+                "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 8], 4",
+                "movzx {i:e}, word ptr [{places} + {row3}]",
+                "vpblendd {low}, {low}, xmmword ptr [{points} + 4*{i} - 12], 8",
+                "movzx {i:e}, word ptr [{places} + {row4}]",
+                "vmovd {high}, dword ptr [{points} + 4*{i}]",
+                "movzx {i:e}, word ptr [{places} + {row5}]",
+                "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 4], 2",
+                "movzx {i:e}, word ptr [{places} + {row6}]",
+                "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 8], 4",
+                "movzx {i:e}, word ptr [{places} + {row7}]",
+                "vpblendd {high}, {high}, xmmword ptr [{points} + 4*{i} - 12], 8",
+                points = in(reg) points,
+                places = in(reg) ptr::from_ref(places),
+                row0 = const AT,
+                row1 = const AT + 8,
+                row2 = const AT + 32,
+                row3 = const AT + 40,
+                row4 = const AT + 16,
+                row5 = const AT + 24,
+                row6 = const AT + 48,
+                row7 = const AT + 56,
+                i = out(reg) _,
+                low = out(xmm_reg) low,
+                high = out(xmm_reg) high,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+            _mm256_set_m128i(high, low)
+        }
     }
-}
 
-/// The points of eight elements whose indices are at byte `AT` of [`Places`] and at the same place of the next three rows
-/// there. Assembly, as [`eight_words`].
-///
-/// # Safety
-/// The processor has AVX2, `points` are [`FAR`] points, and `places` are [`Places`].
-#[inline(always)]
-unsafe fn four_pairs<const AT: usize>(points: *const u8, places: *const u8) -> __m256i {
-    let (low, high): (__m128i, __m128i);
-    // SAFETY: `put_places` alone makes `Places`, of indices below `FAR`.
-    unsafe {
-        asm!(
-            "movzx {i:e}, word ptr [{places} + {row0}]",
-            "vmovq {low}, qword ptr [{points} + 8*{i}]",
-            "movzx {i:e}, word ptr [{places} + {row1}]",
-            "vmovhps {low}, {low}, qword ptr [{points} + 8*{i}]",
-            "movzx {i:e}, word ptr [{places} + {row2}]",
-            "vmovq {high}, qword ptr [{points} + 8*{i}]",
-            "movzx {i:e}, word ptr [{places} + {row3}]",
-            "vmovhps {high}, {high}, qword ptr [{points} + 8*{i}]",
-            points = in(reg) points,
-            places = in(reg) places,
-            row0 = const AT,
-            row1 = const AT + 8,
-            row2 = const AT + 16,
-            row3 = const AT + 24,
-            i = out(reg) _,
-            low = out(xmm_reg) low,
-            high = out(xmm_reg) high,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-        _mm256_set_m128i(high, low)
+    /// The points of eight elements whose indices are at byte `AT` of [`Places`] and at the same place of the next three rows
+    /// there. Assembly, as [`Self::eight_words`].
+    #[inline(always)]
+    fn four_pairs<const AT: usize>(self, points: &[[i8; 8]; FAR], places: &Places) -> __m256i {
+        const { assert!(AT + 24 + size_of::<u16>() <= size_of::<Places>()) };
+        let (low, high): (__m128i, __m128i);
+        // SAFETY: an `Avx2` exists only where the processor has AVX2. The indices that are read lie within `places`; `put_places`
+        // alone sets them, below `FAR`.
+        unsafe {
+            asm!(
+                "movzx {i:e}, word ptr [{places} + {row0}]",
+                "vmovq {low}, qword ptr [{points} + 8*{i}]",
+                "movzx {i:e}, word ptr [{places} + {row1}]",
+                "vmovhps {low}, {low}, qword ptr [{points} + 8*{i}]",
+                "movzx {i:e}, word ptr [{places} + {row2}]",
+                "vmovq {high}, qword ptr [{points} + 8*{i}]",
+                "movzx {i:e}, word ptr [{places} + {row3}]",
+                "vmovhps {high}, {high}, qword ptr [{points} + 8*{i}]",
+                points = in(reg) ptr::from_ref(points),
+                places = in(reg) ptr::from_ref(places),
+                row0 = const AT,
+                row1 = const AT + 8,
+                row2 = const AT + 16,
+                row3 = const AT + 24,
+                i = out(reg) _,
+                low = out(xmm_reg) low,
+                high = out(xmm_reg) high,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+            _mm256_set_m128i(high, low)
+        }
     }
 }
 
@@ -401,17 +400,12 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn gather_far(self, points: &Points<FAR>, four: &Places) -> [__m256i; 4] {
-        // A pointer to the whole, since there is room before the first point.
-        let points = ptr::from_ref(points).cast::<u8>().wrapping_add(4 * ROOM);
-        let places = ptr::from_ref(four).cast();
-        unsafe {
-            [
-                eight_words::<0>(points, places),
-                eight_words::<2>(points, places),
-                eight_words::<4>(points, places),
-                eight_words::<6>(points, places),
-            ]
-        }
+        [
+            self.eight_words::<0>(points, four),
+            self.eight_words::<2>(points, four),
+            self.eight_words::<4>(points, four),
+            self.eight_words::<6>(points, four),
+        ]
     }
 
     #[inline(always)]
@@ -421,15 +415,12 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn gather_pairs_far(self, points: &[[i8; 8]; FAR], four: &Places) -> [[__m256i; 2]; 4] {
-        let (points, places) = (points.as_ptr().cast(), ptr::from_ref(four).cast());
-        unsafe {
-            [
-                [four_pairs::<0>(points, places), four_pairs::<32>(points, places)],
-                [four_pairs::<2>(points, places), four_pairs::<34>(points, places)],
-                [four_pairs::<4>(points, places), four_pairs::<36>(points, places)],
-                [four_pairs::<6>(points, places), four_pairs::<38>(points, places)],
-            ]
-        }
+        [
+            [self.four_pairs::<0>(points, four), self.four_pairs::<32>(points, four)],
+            [self.four_pairs::<2>(points, four), self.four_pairs::<34>(points, four)],
+            [self.four_pairs::<4>(points, four), self.four_pairs::<36>(points, four)],
+            [self.four_pairs::<6>(points, four), self.four_pairs::<38>(points, four)],
+        ]
     }
 
     #[inline(always)]
